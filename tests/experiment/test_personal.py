@@ -132,6 +132,7 @@ def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(ask
     assert record.personal == () and not (result.folder / PERSONAL).exists()
     assert "personalise" not in {row.verb for row in (*record.disclosure, *foreseen.disclosure)}
     assert (result.folder / "sites" / "heart" / "adapter_model.safetensors").is_file()
+    assert (result.folder / "sites").stat().st_mode & 0o777 == 0o700  # as private as the records
     with pytest.raises(ConfigError, match="does not cover"):
         run(asked(method, run={"folder": str(result.folder) + "-2"}))
 

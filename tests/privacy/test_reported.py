@@ -29,11 +29,11 @@ def test_the_worst_is_what_the_least_protected_site_said_last():
     said = ReportedEpsilons()
     for site, epsilon in (("a", 1.0), ("b", 2.0)):
         said.record(site, figures(epsilon))
-    assert said.worst() == figures(2.0)
+    assert said.worst == figures(2.0)
     said.record("a", figures(0.5))  # nobody can have spent less than before
-    assert said.worst()["epsilon"] is None and "site a has lost what it had spent" in said.worst()["refused"]
+    assert said.worst["epsilon"] is None and "site a has lost what it had spent" in said.worst["refused"]
     said.record("a", figures(4.0))  # and what is lost stays lost
-    assert said.worst()["epsilon"] is None
+    assert said.worst["epsilon"] is None
 
 
 def test_sites_that_do_not_say_what_they_have_spent_leave_no_epsilon_until_they_do(tmp_path):
@@ -43,12 +43,12 @@ def test_sites_that_do_not_say_what_they_have_spent_leave_no_epsilon_until_they_
     said.asked(["b", "a"])
     said.record("a", figures(1.0))  # as before: its answer cost nothing
     for one in (said, ReportedEpsilons(file)):
-        assert one.worst()["epsilon"] is None and one.worst()["refused"].startswith("no ε: b did not say")
+        assert one.worst["epsilon"] is None and one.worst["refused"].startswith("no ε: b did not say")
     said.asked(["c"])
     said.record("b", figures(0.5))
-    assert said.worst()["refused"].startswith("no ε: c did not say")
+    assert said.worst["refused"].startswith("no ε: c did not say")
     said.record("c", None)  # which cannot be read, and stays so
-    assert "site c has told none" in said.worst()["refused"]
+    assert "site c has told none" in said.worst["refused"]
 
 
 def test_a_site_whose_answer_did_not_arrive_counts_with_what_so_many_answers_may_cost(tmp_path):
@@ -58,25 +58,26 @@ def test_a_site_whose_answer_did_not_arrive_counts_with_what_so_many_answers_may
         return [0.0, 1.0, 1.5][times] if times <= 2 else None
 
     said = ReportedEpsilons(file)
-    said.asked(["a", "b"])
-    assert said.worst(promised) == figures(1.0) and said.most_asked == 1
+    assert said.worst == figures(0.0)
+    said.asked(["a", "b"], promised)
+    assert said.worst == figures(1.0) and said.most_asked == 1
     said.record("a", figures(0.9))
-    said.asked(["a", "b"])
+    said.asked(["a", "b"], promised)
     said.record("a", figures(1.2))
-    for one in (said, ReportedEpsilons(file)):
-        assert one.worst(promised) == figures(1.5)
-    said.asked(["a"])  # more often than anything is promised for
-    assert "a did not say" in said.worst(promised)["refused"]
+    for one in (said, ReportedEpsilons(file), ReportedEpsilons.peek(file)):
+        assert one.worst == figures(1.5)
+    said.asked(["a"], promised)  # more often than anything is promised for
+    assert "a did not say" in said.worst["refused"]
     said.record("a", figures(1.7))
-    assert said.worst(promised) == figures(1.7)
+    assert said.worst == figures(1.7)
 
 
 def test_of_a_site_that_reported_before_asks_were_counted_nothing_is_promised(tmp_path):
     file = tmp_path / "reported.journal"
     ReportedEpsilons(file).record("a", figures(1.0))
     said = ReportedEpsilons(file)
-    said.asked(["a"])
-    assert said.worst(lambda _: 1.0)["epsilon"] is None
+    said.asked(["a"], lambda _: 1.0)
+    assert said.worst["epsilon"] is None
 
 
 def test_of_what_a_site_says_only_its_epsilon_is_kept():
@@ -84,7 +85,7 @@ def test_of_what_a_site_says_only_its_epsilon_is_kept():
     said.record("a", figures(1.0) | {"plan": "pure DP, trusted by nobody", "accountant": "exact", "more": [1]})
     assert said.last == {"a": figures(1.0)}
     said.record("a", figures(None, "x" * 10_000))
-    assert said.worst()["refused"].startswith("site a says: xxx") and len(said.worst()["refused"]) < 600
+    assert said.worst["refused"].startswith("site a says: xxx") and len(said.worst["refused"]) < 600
 
 
 @pytest.mark.parametrize(
@@ -108,4 +109,4 @@ def test_what_cannot_be_read_is_no_epsilon(told):
     said = ReportedEpsilons()
     said.record("a", told)
     said.record("b", figures(2.0))
-    assert said.worst()["epsilon"] is None and "site a" in said.worst()["refused"]
+    assert said.worst["epsilon"] is None and "site a" in said.worst["refused"]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import threading
 import time
 import urllib.error
@@ -22,13 +23,17 @@ from murmura.federation.server import activity
 from murmura.measure.monitor import Monitor
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.reported import ReportedEpsilons
+from murmura.report.guarantee import interrupted
+from murmura.report.table import table
 from murmura.runs import RunFolder, read
-from murmura.runs.schema import PRIVACY_LEDGER, SUMMARY
+from murmura.runs.schema import PRIVACY_LEDGER, REPORTED, SUMMARY
 from murmura.status import Status, look
 from murmura.status import serve as served
 from murmura.status.listing import listing
 from murmura.status.serve import application, page
 from murmura.status.view import lines
+from murmura.units import bound
 from tests.experiment import small
 from tests.report.runs import write_run
 
@@ -128,6 +133,23 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
     found = look(folder)
     assert (found.state, found.done, found.epsilon) == ("stopped", 1, spent)
     assert spent > read(folder).last.privacy["epsilon"] and listing([folder])[0].epsilon == spent
+    with monkeypatch.context() as patch:  # it goes on, and has not done the round again yet
+        patch.setattr("murmura.status.status.is_running", lambda folder: True)
+        assert (look(folder).state, look(folder).epsilon) == ("running", spent)
+    shutil.rmtree(folder / "private")  # as on the server of a deployment, whose sites have their ledgers
+    told = ReportedEpsilons.peek(RunFolder(folder).journal(REPORTED)).worst["epsilon"]
+    assert look(folder).epsilon == told == spent
+    [sentence] = interrupted(table([read(folder)]))
+    assert f"but ε = {bound(spent)} by its privacy ledgers" in sentence
+    [line] = [line for line in (folder / "metrics.jsonl").read_text().splitlines() if '"round": 1' in line]
+    assert json.loads(line)["privacy"]["epsilon"] < spent
+
+
+def test_what_makes_an_epsilon_worth_less_than_it_looks_stands_beside_it(make, tmp_path):
+    promise = {"epsilon": 7.9, "delta": 1e-5, "unit": "record", "adjacency": "zero-out", "caveat": "It began trained."}
+    folder = write_run(tmp_path / "private", rows=[{"round": 0}, {"round": 1, "privacy": promise}])
+    assert dict(lines(look(folder)))["Guaranteed"].endswith("δ = 1e-05. It began trained.")
+    assert "7.900, but see murmura status" in listing([folder])[0].cells
 
 
 def test_a_run_with_secret_cohorts_is_shown_to_its_owner_alone(make, seen):

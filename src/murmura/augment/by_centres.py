@@ -181,7 +181,7 @@ class ByCentres(FromPool):
         if self.config.noise_multiplier is not None:
             encoder = self._encoder(server) if self.config.site_encoder else None
             asked["starts"] = noise.starts(self.config, pool, encoder, server.stream / "augment" / "starts")
-            noise.reported(server).asked(sites)
+            noise.asked(server, self.config, sites)
             self.guarantee = noise.guaranteed(server, self.config)
         told = {}
         for reply in fleet.ask("centres", sites, each, **asked):

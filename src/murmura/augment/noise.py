@@ -109,8 +109,13 @@ def reported(server: Server) -> ReportedEpsilons:
     return server.journal(REPORTED, ReportedEpsilons)
 
 
+def asked(server: Server, config: AugmentConfig, sites: Sequence[str]) -> None:
+    """Note who is asked for centres: what leaves a site has cost it something, whether it arrives here or not."""
+    reported(server).asked(sites, lambda times: _plan(config, times).epsilon().value)
+
+
 def guaranteed(server: Server, config: AugmentConfig) -> Guarantee:
     """What holds for every site that was asked, whether it still answers or not."""
-    worst = reported(server).worst(lambda times: _plan(config, times).epsilon().value)
+    worst = reported(server).worst
     words = _plan(config, reported(server).most_asked).describe()
     return Guarantee(worst["epsilon"], config.noise_delta, "zero-out", words, worst["refused"])

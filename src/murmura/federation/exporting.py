@@ -48,6 +48,9 @@ class Exporting(Verbs):
         for site, shared in zip(cohort.sites, sent, strict=True):
             if site.results is None:
                 continue
+            if not site.results.exists():
+                site.results.parent.mkdir(parents=True, exist_ok=True)
+                atomic.make_private(site.results)  # as private as the records that the adapter was trained on
             own = cohort.rule.complete(shared, site.store[self.kept])
             with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
                 leave_adapter(draft, own, cohort.runtime, _OWN)

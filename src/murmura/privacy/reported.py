@@ -15,6 +15,8 @@ from typing import Any
 from murmura.privacy.journal import Journal
 from murmura.units import listing
 
+_WHAT = "journal of the ε that sites have reported"
+_NOTHING = {"epsilon": 0.0, "refused": None}
 _LONGEST = 500  # characters that are kept of a site's reason
 
 
@@ -32,13 +34,26 @@ class ReportedEpsilons:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._journal = Journal(path, "journal of the ε that sites have reported")
+        self._journal = Journal(path, _WHAT)
         self._last: dict[str, dict[str, Any]] = {}
-        self._silent: list[str] = []
+        self._silent: dict[str, float | None] = {}  # with the most that they may have spent
         self._asked = Counter[str]()
         self._uncounted = set[str]()  # sites that have reported unasked: in a version that did not count
         for line in self._journal.lines:
             self._follow(line)
+
+    @classmethod
+    def peek(cls, path: Path) -> ReportedEpsilons:
+        """A copy of what another process may be writing.
+
+        Raises:
+            PrivacyError: a line is not what was written.
+            OSError: it cannot be read.
+        """
+        found = cls()
+        for line in Journal.peek(path, _WHAT).lines:
+            found._follow(line)
+        return found
 
     @property
     def last(self) -> Mapping[str, Mapping[str, Any]]:
@@ -50,24 +65,16 @@ class ReportedEpsilons:
         """How often the site was asked that was asked most often."""
         return max(self._asked.values())
 
-    def worst(self, promised: Callable[[int], float | None] = lambda _: None) -> Mapping[str, Any]:
+    @property
+    def worst(self) -> Mapping[str, Any]:
         """What holds for the least protected site, whether it still answers or not: ``epsilon``, or None and why it is
-        ``refused``, which is worse than any other.
-
-        Args:
-            promised: the ε, for any site, of answering so often; None where that is not known. It counts for a site
-                that has not said what it has spent since it was asked.
-        """
-        found, unknown = dict(self._last), list[str]()
-        for site in self._silent:
-            before = found.get(site, {"epsilon": 0.0, "refused": None})
-            if before["epsilon"] is None:
-                continue
-            most = None if site in self._uncounted else promised(self._asked[site])
-            if most is None:
-                unknown.append(site)
-            else:
-                found[site] = {"epsilon": max(most, before["epsilon"]), "refused": None}
+        ``refused``, which is worse than any other. Before any site was asked, ε = 0."""
+        found = {"": _NOTHING, **self._last}
+        unknown = [site for site, most in self._silent.items() if most is None]
+        for site, most in self._silent.items():
+            before = found.get(site, _NOTHING)["epsilon"]
+            if most is not None and before is not None:
+                found[site] = {"epsilon": max(most, before), "refused": None}
         if unknown:
             what = f"no ε: {listing(unknown)} did not say what the last answer has cost"
             return {"epsilon": None, "refused": what}
@@ -95,13 +102,21 @@ class ReportedEpsilons:
         if before != figures or site in self._silent:
             self._enter({"site": site, "figures": figures})
 
-    def asked(self, sites: Sequence[str]) -> None:
+    def asked(self, sites: Sequence[str], promised: Callable[[int], float | None] = lambda _: None) -> None:
         """Keep that sites are asked for an answer that costs something. It is on disk when this returns.
+
+        Args:
+            promised: the ε, for any site, of answering so often; None where that is not known. It counts for a site
+                until it says what it has spent.
 
         Raises:
             CheckpointError: it could not be written.
         """
-        self._enter({"silent": list(sites)})
+        most = {}
+        for site in sites:
+            value = None if site in self._uncounted else promised(self._asked[site] + 1)
+            most[site] = value if value is not None and math.isfinite(value) else None
+        self._enter({"silent": most})
 
     def _enter(self, line: dict[str, Any]) -> None:
         self._journal.append(line)
@@ -109,13 +124,14 @@ class ReportedEpsilons:
 
     def _follow(self, line: Mapping[str, Any]) -> None:
         if "silent" in line:
-            self._silent = list(dict.fromkeys([*self._silent, *line["silent"]]))
-            self._asked.update(line["silent"])
+            silent = line["silent"]
+            self._silent |= silent if isinstance(silent, dict) else dict.fromkeys(silent)  # as earlier versions wrote
+            self._asked.update(list(silent))
             return
         if not self._asked[line["site"]]:
             self._uncounted.add(line["site"])
         self._last[line["site"]] = dict(line["figures"])
-        self._silent = [site for site in self._silent if site != line["site"]]
+        self._silent.pop(line["site"], None)
 
 
 def _is_readable(figures: Any) -> bool:

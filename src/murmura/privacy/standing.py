@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura.errors import CheckpointError, PrivacyError
+from murmura.errors import CheckpointError, MurmuraError, PrivacyError
 from murmura.privacy import odometer
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.reported import ReportedEpsilons
+from murmura.runs import files
+from murmura.runs.folder import RunFolder
+from murmura.runs.schema import METRICS, REPORTED
 from murmura.units import bound
 
 _STEP = 1.25  # between one ε that is told of sites' records and the next
@@ -18,10 +22,11 @@ _STEP = 1.25  # between one ε that is told of sites' records and the next
 
 @dataclass(frozen=True)
 class Standing:
-    """What a run has spent by now, by its ledgers where they lie on this machine.
+    """What a run has spent by now, by its ledgers where they are on this machine, else by what sites have told.
 
     Attributes:
-        unsaved: most attempts at rounds after the last saved one that any of the ledgers holds.
+        unsaved: most attempts at rounds after the last saved one that any of the ledgers holds; or 1 where sites have
+            told more than the run has saved.
         epsilon: of the party that is protected least; None where it is refused.
         refused: why there is none.
     """
@@ -47,13 +52,35 @@ class Standing:
 
 
 def standing(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
-    """How far the ledgers of a run have come; None where none has been begun, or none of them is here.
+    """How far the ledgers of a run have come; None where none has been begun, or nothing of them is here.
 
     Args:
         folder: of the run.
         saved: its last saved round.
         method: the options of its method.
     """
+    return _ledgers(folder, saved, method) or _told(folder, saved, method)
+
+
+def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
+    """By what the sites of a method with noise have told the server of ledgers that are with them."""
+    path = RunFolder(folder).journal(REPORTED)
+    if not (method.get("epsilon") or method.get("noise_multiplier")) or not path.exists():
+        return None
+    try:
+        worst = ReportedEpsilons.peek(path).worst
+        rows = [row for _, row in files.lines(folder / METRICS) if row.get("round") == saved]
+    except PrivacyError as error:
+        return Standing(1, None, str(error))
+    except (OSError, MurmuraError):
+        return None
+    before = (rows[-1].get("privacy") or {"epsilon": 0.0}).get("epsilon") if rows else 0.0
+    more = worst["epsilon"] != before and before is not None
+    return Standing(int(more), worst["epsilon"], worst["refused"] or "")
+
+
+def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
+    """By the ledgers themselves."""
     try:
         found = odometer.read(folder)
     except (CheckpointError, PrivacyError, OSError) as error:

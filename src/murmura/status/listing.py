@@ -14,6 +14,7 @@ from murmura.runs.record import RunRecord, read
 from murmura.status.status import HEADLINES, Status, look
 from murmura.units import DASH, bound, duration
 
+_CAVEAT = ", but see murmura status"
 _DEPTH = 4  # folders below the one that is named, as in runs/COMPARISON/search/RUN
 
 
@@ -30,6 +31,7 @@ class Listed:
         started: when, in ISO 8601; None where that is not known.
         seconds: that its rounds took; None where that is not known, or not told.
         problem: why it cannot be read; empty where it can.
+        caveat: what makes the ε worth less than it looks.
     """
 
     folder: str
@@ -40,11 +42,12 @@ class Listed:
     started: str | None = None
     seconds: float | None = None
     problem: str = ""
+    caveat: str | None = None
 
     @property
     def cells(self) -> list[str]:
         """As a line of a table."""
-        promise = DASH if self.epsilon is None else bound(self.epsilon)
+        promise = DASH if self.epsilon is None else bound(self.epsilon) + (_CAVEAT if self.caveat else "")
         took = DASH if self.seconds is None else duration(self.seconds)
         begun = DASH if self.started is None else self.started[:16].replace("T", " ")
         return [self.folder, self.method, self.problem or self.state, promise, self.figure, begun, took]
@@ -99,6 +102,7 @@ def _listed(folder: Path) -> Listed:
             _headline(record),
             _started(folder),
             record.totals.get("wall"),
+            caveat=status.caveat,
         )
     except MurmuraError as error:
         where = (error.where or "").removeprefix(f"{folder}/")  # the folder stands before it already

@@ -30,7 +30,7 @@ _GAUGES = {
     "sites_left": ("Those of them that have not answered yet.", lambda one: one.left),
     "bytes_up": ("Bytes that have left the sites, but for measuring.", lambda one: one.bytes_up),
     "bytes_down": ("Bytes that were sent to sites, but for measuring.", lambda one: one.bytes_down),
-    "epsilon": ("Guaranteed after the last saved round.", lambda one: one.epsilon),
+    "epsilon": ("Guaranteed, by all that the run's ledgers hold.", lambda one: one.epsilon),
     "seconds_left": ("At the pace of the last rounds.", lambda one: one.seconds_left),
 }
 

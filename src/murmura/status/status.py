@@ -40,8 +40,9 @@ class Status:
         waiting: sites that are waited for, by name, the first few of them.
         events: what went otherwise than planned in this round, in words.
         bytes_up, bytes_down: that have travelled so far for the method, in lost rounds too.
-        epsilon, delta, unit: that were guaranteed after round ``done``, or of a run that was stopped, by all that its
+        epsilon, delta, unit: that are guaranteed, by the last round or, of a run that is not finished, by all that its
             ledgers hold, which may be more than it has saved; ``unit`` is what one of is hidden.
+        caveat: what makes that worth less than it looks.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
         seconds_left: at the pace of the last rounds.
         secret_cohorts: its ε counts on nobody knowing whom a round asks.
@@ -64,6 +65,7 @@ class Status:
     epsilon: float | None = None
     delta: float | None = None
     unit: str | None = None
+    caveat: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     measured: int | None = None
     seconds_left: float | None = None
@@ -111,11 +113,11 @@ def look(folder: Path) -> Status:
         bytes_down=down,
         **_recorded(rows),
     )
+    if found.state != "finished" and found.epsilon is not None:
+        spent = standing(folder, found.done or 0, method)
+        found = found if spent is None else replace(found, epsilon=spent.epsilon)
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
-    if found.state == "stopped" and found.epsilon is not None:
-        spent = standing(folder, found.done or 0, method)
-        return found if spent is None else replace(found, epsilon=spent.epsilon)
     if found.state != "running":
         return found
     return replace(
@@ -142,7 +144,7 @@ def _recorded(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     last = rows[-1]
     privacy = last.get("privacy") or {}
-    told = {"done": last["round"], **{key: privacy.get(key) for key in ("epsilon", "delta", "unit")}}
+    told = {"done": last["round"], **{key: privacy.get(key) for key in ("epsilon", "delta", "unit", "caveat")}}
     for row in reversed(rows):
         figures = {key: float(row[key]) for key in HEADLINES if isinstance(row.get(key), int | float)}
         if figures:

@@ -29,7 +29,8 @@ def lines(status: Status) -> list[tuple[str, str]]:
     if status.bytes_up is not None and status.bytes_down is not None:
         told.append(("Travelled", f"{size(status.bytes_up)} from the sites, {size(status.bytes_down)} to them"))
     if status.epsilon is not None:
-        told.append(("Guaranteed", f"ε = {bound(status.epsilon)} for one {status.unit}, δ = {status.delta:g}"))
+        caveat = f". {status.caveat}" if status.caveat else ""
+        told.append(("Guaranteed", f"ε = {bound(status.epsilon)} for one {status.unit}, δ = {status.delta:g}{caveat}"))
     told += [(f"{_TITLES[key]}, round {status.measured}", decimal(one)) for key, one in status.figures.items()]
     if status.seconds_left is not None:
         told.append(("Time left", f"about {clock(status.seconds_left)}"))

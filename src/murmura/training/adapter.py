@@ -113,6 +113,16 @@ def split_residual(state: State) -> tuple[State, State]:
     return {name: tensor for name, tensor in state.items() if name not in residual}, residual
 
 
+def has_ranks_of_weights(residual: State) -> bool:
+    """Whether each factor of a residual has its other one, and they no higher a rank than a matrix [out, in] has."""
+    over = {name: tensor for name, tensor in residual.items() if ".residual_A." in name}
+    under = {name: residual.get(name.replace("_A.", "_B.")) for name in over}
+    return len(residual) == 2 * len(over) and all(
+        B is not None and A.ndim == B.ndim == 2 and len(A) == B.shape[1] <= min(A.shape[1], len(B))
+        for A, B in zip(over.values(), under.values(), strict=True)
+    )
+
+
 def fold(state: State, spec: LoraSpec) -> tuple[State, LoraSpec]:
     """A plain adapter that stands for adapter and residual together, ``s·[B, R_B/s]·[A; R_A]``, and its spec.
 

@@ -128,6 +128,11 @@ def test_a_residual_that_no_rule_of_the_run_makes_is_refused(runtime):
         cohort = Cohort([site], runtime, ask, Stream(0), rule(AggregationConfig(rule=options)))
         if kind in ("fedex", "flora"):
             assert cohort.starts(ask)[0].keys() == (start | more).keys()
+            large = {name: torch.ones([10**3 if side == 9 else side for side in more[name].shape]) for name in more}
+            lone = dict([next(iter(more.items()))])
+            for other in (large, lone):
+                with pytest.raises(RefusedError, match="a higher rank than its weight can have"):
+                    cohort.starts(Ask("train", 1, {"adapter": start | other}))
         else:
             with pytest.raises(RefusedError, match="has sent a residual"):
                 cohort.starts(ask)

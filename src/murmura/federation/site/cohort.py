@@ -26,7 +26,7 @@ from murmura.privacy.journal import Journal
 from murmura.progress import phase
 from murmura.runs.drafts import ShownDraft
 from murmura.streams import Stream
-from murmura.training.adapter import State, split_residual
+from murmura.training.adapter import State, has_ranks_of_weights, split_residual
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, train
 
@@ -244,13 +244,17 @@ class Cohort:
         ``None`` stands for an adapter that is altogether the site's own.
 
         Raises:
-            RefusedError: it has a residual, and the run's rule makes none: a site could be made to fail by its size.
+            RefusedError: it has a residual, and the run's rule makes none, or one of a higher rank than the weight can
+                have: by its size a site could be made to fail at its longest records.
         """
         if sent is None:
             own: State = site.store["adapter"]
             return own
-        if split_residual(sent)[1] and not self.rule.residual_growth([1, 1]):
+        residual = split_residual(sent)[1]
+        if residual and not self.rule.residual_growth([1, 1]):
             raise RefusedError("the server has sent a residual, and this run's rule makes none")
+        if not has_ranks_of_weights(residual):
+            raise RefusedError("the server has sent a residual of a higher rank than its weight can have")
         if sent.keys() >= {entry.name for entry in self.runtime.bank.manifest}:
             return sent
         known = site.store.get("adapter") or self.runtime.initial(self.stream / "adapter")

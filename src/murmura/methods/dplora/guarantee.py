@@ -163,7 +163,10 @@ class Guard:
 
 def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
     """Note who is asked to train: what leaves a site has cost it something, whether it arrives here or not."""
-    server.journal(REPORTED, ReportedEpsilons).asked(sites)
+    assert server.promised is not None, "noise has a plan"
+    promised = max(config.epsilon or 0.0, server.promised.spent.value)
+    reported = server.journal(REPORTED, ReportedEpsilons)
+    reported.asked(sites, lambda times: promised if times <= config.rounds else None)
     _note_worst(server, config)
 
 
@@ -177,9 +180,7 @@ def _note_worst(server: Server, config: DPLoRAConfig) -> None:
     """Note what holds for every site. Of sites it has the ε alone; all words are of the run's own plan."""
     assert server.promised is not None and server.promised.plan is not None, "noise has a plan"
     spent, plan, target, given = server.promised.spent, server.promised.plan, config.epsilon, config.noise_multiplier
-    promised = spent.value if target is None else max(target, spent.value)
-    reported = server.journal(REPORTED, ReportedEpsilons)
-    worst = reported.worst(lambda times: promised if times <= config.rounds else None)
+    worst = server.journal(REPORTED, ReportedEpsilons).worst
     batch = server.runtime.training.batch_size
     server.note_privacy(
         {

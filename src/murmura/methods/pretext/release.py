@@ -135,4 +135,5 @@ def _guaranteed(config: PretextConfig, privacy: Mapping[str, Any], against: str)
         f"δ = {privacy['delta']:g} ({privacy['adjacency']} adjacency, by {privacy['accountant']}). The plan that was "
         f"followed: {privacy['plan']}. It holds for whatever is made from these texts. It does not cover other "
         f"releases of the same sites, and holds against {against}."
+        + (f" {privacy['caveat']}" if privacy.get("caveat") else "")
     )
