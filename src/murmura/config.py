@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
@@ -56,6 +58,25 @@ def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file, in UTF-8 or, as Windows' shells write, in UTF-16.
+
+    Raises:
+        ConfigError: it is no TOML, with the line; or it is not UTF-8.
+        OSError: it cannot be read.
+    """
+    raw = path.read_bytes()
+    encoding = "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        return tomllib.loads(raw.decode(encoding))
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        fix = "Save it as UTF-8, for example: iconv -f windows-1252 -t utf-8 OLD > NEW"
+        raise ConfigError(f"is not UTF-8 (byte 0x{raw[error.start]:02x})", where=f"{path}:{line}", fix=fix) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
 
 
 def toml(value: Any) -> str:

@@ -1,6 +1,7 @@
 """``murmura federation``: what its members hand round, who they are, and that private keys are made at the sites."""
 
 import json
+import socket
 
 import pytest
 from cryptography import x509
@@ -33,11 +34,21 @@ def murmura(*words, fails=False):
 
 
 @pytest.mark.parametrize(
-    "address", ["foo:99999", "foo:0", "foo:bar:1", ":9443", "foo:", "", "[foo]:1", "[::1]:", "[::1]9"]
+    ("address", "why"),
+    [
+        *((one, "this is not an address") for one in ("foo:99999", "foo:0", "foo:bar:1", "foo:", "[::1]9")),
+        *((one, "this is not an address") for one in ("[::1]:", "::1", "::1:9000")),
+        *(
+            (one, "no machine can be called so")
+            for one in ("", ":9443", "[foo]:1", " foo", "-x", "10.0.0.999", "a..b", "a b")
+        ),
+        ("bücher.example:9000", "Give it as xn--bcher-kva.example"),
+        *((one, "stands for every address") for one in ("0.0.0.0", "[::]:9000")),
+    ],
 )
-def test_an_address_that_is_none_is_refused_before_anything_is_made(file, tmp_path, address):
+def test_an_address_that_is_none_is_refused_before_anything_is_made(file, tmp_path, address, why):
     told = murmura("federation", "new", file(), "--out", tmp_path / "fed", "--address", address, fails=True)
-    assert "this is not an address" in told and not (tmp_path / "fed").exists()
+    assert why in " ".join(told.split()) and not (tmp_path / "fed").exists()
 
 
 @pytest.mark.parametrize(
@@ -45,13 +56,35 @@ def test_an_address_that_is_none_is_refused_before_anything_is_made(file, tmp_pa
     [
         ("foo", ("foo", PORT)),
         ("foo:1", ("foo", 1)),
-        ("::1", ("::1", PORT)),
+        ("192.0.2.1:80", ("192.0.2.1", 80)),
         ("[::1]", ("::1", PORT)),
         ("[::1]:1", ("::1", 1)),
     ],
 )
 def test_an_address_has_a_host_and_may_have_a_port(address, parts):
     assert split(address) == split(joined(*parts)) == parts
+
+
+def test_an_empty_list_of_sites_shares_nobodys_records_out(file, tmp_path):
+    told = murmura("federation", "new", file(), "--out", tmp_path / "fed", "--sites", "", fails=True)
+    assert "cannot be a site's name" in told and not (tmp_path / "fed").exists()
+
+
+def test_a_server_that_cannot_begin_leaves_no_run_behind(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    murmura("site", "init", folder / "heart")
+    murmura("federation", "add", folder, folder / "heart" / "public.json")
+    assert "no machine can be called so" in murmura("federation", "certify", folder, "a b", fails=True)
+    taken = socket.create_server(("127.0.0.1", 0))
+    for words, why in (
+        (["--listen", f"127.0.0.1:{taken.getsockname()[1]}"], "Stop what listens there already"),
+        (["--listen", "192.0.2.1:9000"], "Give an address of this machine"),
+        (["--quorum", "2"], "a quorum of 2 cannot be reached with 1 known site"),
+    ):
+        told = murmura("serve", folder, *words, "--set", f"run.folder={tmp_path / 'run'}", fails=True)
+        assert why in " ".join(told.split()) and not (tmp_path / "run" / "config.toml").exists()
+    taken.close()
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -71,7 +71,8 @@ def test_a_bad_json_line_does_not_stop_the_lines_after_it(jsonl, line, why):
     path = jsonl({"text": "a"}, line, {"text": "c"})
     first, bad, last = rows(path)
     assert (str(bad.where), bad.why) == (f"{path}:2", why)
-    assert bad.fix == (RECODE if why.startswith("not UTF-8") else "")
+    array = "Make lines of an array" if line[:2] in (b"[", b"[{") else ""
+    assert bad.fix.startswith(array) and (bad.fix == (RECODE if why.startswith("not UTF-8") else "") or array)
     assert (first.values, last.values) == ({"text": "a"}, {"text": "c"})
 
 
@@ -116,7 +117,17 @@ def test_a_lost_quote_is_refused_and_does_not_swallow_the_file(table):
     path = table('text\na\n"b\nc\nd\n')
     with pytest.raises(DataError, match=r"broken quoting .*\"\"") as error:
         rows(path)
-    assert error.value.where.startswith(f"{path}:")
+    assert error.value.where == f"{path}:3"  # where the quote begins, not where the file ends
+
+
+@pytest.mark.parametrize(
+    ("beginning", "type"), [(b"PK\x03\x04rest", ".xlsx"), (b"PAR1rest", ".parquet"), (b"\x1f\x8brest", ".gz")]
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_file_of_another_type_than_its_name_says_is_refused_as_a_whole(tmp_path, beginning, type, name):
+    (tmp_path / name).write_bytes(beginning)
+    with pytest.raises(DataError, match=f"this is a file of type {type}, whatever it is called"):
+        rows(tmp_path / name)
 
 
 def test_a_field_may_be_longer_than_the_csv_modules_limit(table):

@@ -4,7 +4,7 @@ import pytest
 
 from murmura.errors import ConfigError
 from murmura.experiment import Experiment
-from murmura.experiment.config import RunConfig, parse_override
+from murmura.experiment.config import RunConfig, parse_override, read_table
 from murmura.methods import METHODS
 
 FILE = """\
@@ -125,6 +125,18 @@ def test_options_that_do_nothing_are_refused(load):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
         Experiment.load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_may_be_written_as_windows_writes(tmp_path, encoding):
+    (tmp_path / "my.toml").write_bytes('[run]\r\nname = "Zürich"\r\n'.encode(encoding))
+    assert read_table(tmp_path / "my.toml") == {"run": {"name": "Zürich"}}
+
+
+def test_a_file_in_another_encoding_is_told_with_the_line_and_how_to_change_it(tmp_path):
+    (tmp_path / "my.toml").write_bytes('[run]\nname = "Zürich"\n'.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"my\.toml:2: is not UTF-8 \(byte 0xfc\)\. Save it as UTF-8.*iconv"):
+        Experiment.load(tmp_path / "my.toml")
 
 
 def test_records_in_the_place_of_an_experiment_are_told_where_they_belong(tmp_path):

@@ -150,7 +150,7 @@ def test_nothing_is_overwritten_unasked(folder, tmp_path):
     place = tmp_path / "there"
     place.mkdir()
     (place / "mine.txt").write_text("keep")
-    for overwrite, why in ((False, "--overwrite"), (True, "this was not")):
+    for overwrite, why in ((False, r"Give another --out\.$"), (True, "this was not")):
         with pytest.raises(CheckpointError, match=why):
             export(folder, place, "adapter", overwrite=overwrite)
         assert (place / "mine.txt").read_text() == "keep"

@@ -37,11 +37,15 @@ def new(
     from murmura.experiment.prepare import prepare
 
     experiment = Experiment.load(file)
-    names = [name.strip() for name in sites.split(",")] if sites else None
+    names = [name.strip() for name in sites.split(",")] if sites is not None else None
     if names:
         experiment = experiment.without_records()
     folders = found(prepare(experiment), out, address, names)
-    typer.echo(f"{out}: {len(folders)} sites ({', '.join(folders)}). What to do next:")
+    typer.echo(f"{out}: {len(folders)} sites ({', '.join(folders)}).")
+    if names is None:
+        typer.echo("Each site's folder has its share of the experiment's records. What to do next:")
+    else:
+        typer.echo("What to do next:")
     typer.echo(
         "  1. Give each owner @federation and the site's folder, beside one another. The owner edits site.toml, and"
     )

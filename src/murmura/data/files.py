@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SEPARATORS = (",", ";", "\t", "|")
 _LARGEST_FIELD = 2**31 - 1
 _GZIP = ".gz"
+_ARRAY = "Make lines of an array with, for example: jq -c '.[]' OLD > NEW"
+_BEGINNINGS = {b"PK\x03\x04": ".xlsx", b"PAR1": ".parquet", b"\x1f\x8b": _GZIP}
 
 
 def ending(path: Path) -> str:
@@ -60,7 +62,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _read_json_lines(path: Path, layout: Layout[Any]) -> Rows:
-    _refuse_utf16(path)
+    _refuse_other_types(path)
     seen: set[str] = set()
     with _open(path) as file:  # bytes: text mode would also split at characters that JSON allows inside a string
         for number, raw in enumerate(file, start=1):
@@ -82,14 +84,15 @@ def _parse_json_line(line: bytes, where: Place) -> Row | BadRecord:
         why = f"not UTF-8 (byte 0x{line[error.start]:02x}, number {error.start + 1} of the line)"
         return BadRecord(where, why, RECODE)
     except json.JSONDecodeError as error:
-        return BadRecord(where, f"not one JSON object a line ({error.msg} at column {error.colno})")
+        what = f"not one JSON object a line ({error.msg} at column {error.colno})"
+        return BadRecord(where, what, _ARRAY if line.lstrip().startswith(b"[") else "")
     except _TwiceError as error:
         return BadRecord(where, f"the key '{error}' stands there twice")
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of nested brackets
         return BadRecord(where, "JSON that cannot be read (a number too long, or nested too deeply)")
     if not isinstance(value, dict):
-        kind = "an array" if isinstance(value, list) else "a single value"
-        return BadRecord(where, f"not one JSON object a line, but {kind}")
+        kind, fix = ("an array", _ARRAY) if isinstance(value, list) else ("a single value", "")
+        return BadRecord(where, f"not one JSON object a line, but {kind}", fix)
     return Row(where, value)
 
 
@@ -105,9 +108,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
-    _refuse_utf16(path)
+    _refuse_other_types(path)
     limit = csv.field_size_limit(_LARGEST_FIELD)  # the module's own limit, 128 KiB, is shorter than a long document
-    reader = None
+    reader, start = None, 1
     try:
         separator = _separator(path, layout)
         with _open(path) as file:
@@ -128,7 +131,8 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
                 else:
                     yield BadRecord(where, f"{len(cells)} columns where the header has {len(header)}")
     except csv.Error as error:
-        line = reader.line_num if reader else 1
+        # A quote that is never closed takes in all that is behind it, so the line that tells is the one it began in.
+        line = start if "unexpected end" in str(error) else reader.line_num if reader else 1
         fix = 'A quote inside a quoted field is written "".'
         raise DataError(f"broken quoting ({error})", where=f"{path}:{line}", fix=fix) from error
     finally:
@@ -203,10 +207,16 @@ READERS |= {f"{kind}{_GZIP}": reader for kind, reader in READERS.items()}
 READERS |= {".xlsx": read_workbook, ".xlsm": read_workbook, ".parquet": _read_parquet}
 
 
-def _refuse_utf16(path: Path) -> None:
-    """UTF-16 is not a fault of single records: no line of the file could be read."""
+def _refuse_other_types(path: Path) -> None:
+    """That a file is of another type than its name says is not a fault of single records: none could be read; nor could
+    they from UTF-16."""
     with _open(path) as file:
-        start = file.read(2)
+        beginning = file.read(4)
+    start = beginning[:2]
+    for known, type in _BEGINNINGS.items():
+        if beginning.startswith(known):
+            what = f"by its contents this is a file of type {type}, whatever it is called"
+            raise DataError(what, where=str(path), fix="Give it the ending of its type.")
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         found = "utf-16"
     elif b"\0" in start:  # no mark, but half of a letter; a text begins with no NUL

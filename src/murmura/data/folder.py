@@ -52,7 +52,8 @@ def entries(folder: str | Path, ignore: Sequence[str] = ()) -> Entries:
         beside = {one.name for one in path.parent.iterdir() if one.is_dir()} if path.parent.is_dir() else set()
         if not path.exists() and (hint := nearest_file(path.name, beside)):
             fix = f"{hint} {fix}"
-        raise DataError("there is no such folder" if not path.exists() else "not a folder", where=str(folder), fix=fix)
+        what = "there is no such folder" if not path.exists() else "not a folder"
+        raise DataError(what, where=str(path.absolute()), fix=fix)
     found = sorted(entry for entry in path.iterdir() if not _is_like(entry, _HIDDEN))
     ignored = [entry for entry in found if _is_like(entry, [*_ABOUT, *ignore])]
     left = [entry for entry in found if entry not in ignored]

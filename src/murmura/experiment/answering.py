@@ -23,7 +23,8 @@ def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> 
         DataError: the file cannot be read, or a row cannot be used.
     """
     fields = {name: column for name, column in experiment.data.fields.items() if name in ("instruction", "input")}
-    return load_records(file, Question, fields=fields, skip_bad=skip_bad)
+    renaming = "call it {field} in this file"  # the run's own names of columns stand
+    return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming=renaming)
 
 
 def answers(trained: Trained, asked: Loaded[Question], tokens: int, *, base: bool = False) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.augment.config import AugmentConfig
-from murmura.config import WITH_UNIT, ModelSource, Section, Source
+from murmura.config import WITH_UNIT, ModelSource, Section, Source, read_toml
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.names import spelling
@@ -261,13 +261,14 @@ def read_table(file: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, or is no TOML; with the line.
     """
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return read_toml(file)
     except OSError as error:
         fix = "Name an experiment file."
         raise ConfigError(f"cannot be read ({error.strerror})", where=str(file), fix=fix) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        fix = "" if file.suffix == ".toml" else "Records are named in an experiment file, which murmura init prints."
-        raise ConfigError(f"is not TOML ({error})", where=str(file), fix=fix) from None
+    except ConfigError as error:
+        if file.suffix != ".toml":
+            error.fix = "Records are named in an experiment file, which murmura init prints."
+        raise
 
 
 def override(table: dict[str, Any], key: str, value: Any, where: str) -> None:

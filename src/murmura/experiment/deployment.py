@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -34,6 +36,33 @@ class Deployment:
     wait: float = 24 * 3600.0
     patience: float = PATIENCE
 
+    @property
+    def listening(self) -> tuple[str, int]:
+        """Host and port where it listens."""
+        host, port = split(self.federation.address)
+        return self.listen or ("::" if ":" in host else "0.0.0.0", port)
+
+    def check(self) -> None:
+        """See that it can begin, before anything of a run is made.
+
+        Raises:
+            ConfigError: it waits for more sites than there are.
+            RunError: it cannot listen there.
+        """
+        known, (host, port) = len(self.federation.members), self.listening
+        if self.quorum is not None and self.quorum > known:
+            what = f"a quorum of {self.quorum} cannot be reached with {several(known, 'known site')}"
+            raise ConfigError(what, where="--quorum", fix="Lower it, or make more sites known.")
+        try:
+            kind, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            socket.create_server((host, port), family=kind[0]).close()
+        except OSError as error:
+            fix = "Stop what listens there already, or choose another port."
+            if error.errno != errno.EADDRINUSE:
+                fix = "Give an address of this machine (0.0.0.0:PORT for all of them), and a port from 1024 on."
+            what = f"the server cannot listen there ({error.strerror or error})"
+            raise RunError(what, where=joined(host, port), fix=fix) from None
+
     def connect(self, folder: RunFolder) -> FlowerEngine:
         """Start to listen, and wait for the sites.
 
@@ -44,17 +73,14 @@ class Deployment:
             RunError: it cannot listen; or too few sites are there in time.
         """
         keys = {name: member.node for name, member in self.federation.members.items()}
-        if self.quorum is not None and self.quorum > len(keys):
-            what = f"a quorum of {self.quorum} cannot be reached: {len(keys)} sites are known"
-            raise ConfigError(what, where="--quorum", fix="Lower it, or make more sites known.")
         with ExitStack() as opened:
             door = opened.enter_context(Door())
-            host, port = split(self.federation.address)
-            listen = self.listen or ("::" if ":" in host else "0.0.0.0", port)
+            listen = self.listening
             home = self.federation.folder / SERVER / FLOWER
             superlink = SuperLink(home, listen, self.federation.tls, keys, door.address)
             opened.callback(superlink.close)
-            say(f"listening at {joined(listen[0], superlink.port)}; waiting for {several(len(keys), 'site')}")
+            waited = f"{self.quorum} of {len(keys)} sites" if self.quorum is not None else several(len(keys), "site")
+            say(f"listening at {joined(listen[0], superlink.port)}; waiting for {waited}")
             engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
             opened.callback(engine.close)
             missing = engine.missing(self.wait, self.quorum, lambda sites: folder.write_live({"expected": sites}))

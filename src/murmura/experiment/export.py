@@ -112,13 +112,15 @@ def _require_place(run: Path, out: Path, overwrite: bool) -> None:
     """
     where, place = str(out), out.resolve()
     if place.is_relative_to(run.resolve()) or run.resolve().is_relative_to(place):
-        raise CheckpointError("this is the run's own folder", where=where, fix="Give another --out.")
+        raise CheckpointError("this is the run's own folder, or holds it", where=where, fix="Give another --out.")
     if not out.exists() and not out.is_symlink():
         return
-    if not overwrite:
-        raise CheckpointError("this path already exists", where=where, fix="Give another --out, or --overwrite.")
     exported = out.is_dir() and not out.is_symlink() and (out / CARD).is_file()
-    if not exported or not any((out / name).is_file() for name in _WRITTEN):
+    exported = exported and any((out / name).is_file() for name in _WRITTEN)
+    if not overwrite:
+        fix = f"Give another --out{', or --overwrite' if exported else ''}."
+        raise CheckpointError("this path already exists", where=where, fix=fix)
+    if not exported:
         what = "--overwrite replaces what was exported before, and this was not"
         raise CheckpointError(what, where=where, fix="Give another --out.")
     names = sorted(path.name for path in out.iterdir())

@@ -10,8 +10,9 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from ipaddress import IPv6Address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +45,8 @@ from murmura.runs.schema import (
 )
 
 SERVER = "server"
+_EVERY = ("0.0.0.0", "::")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
 """The folder of what the server alone has."""
 PORT = 9443
 """Where the server is reached, unless something else is said."""
@@ -164,6 +167,9 @@ def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *
         shared_out: whether each site has its share of the plan's records.
     """
     host, port = split(address)
+    if host in _EVERY:
+        fix = "Give the name or the address of the server's machine."
+        raise ConfigError("sites cannot reach the server there: it stands for every address", where=address, fix=fix)
     _, records = plan.complete
     with explaining("the federation cannot be written", folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -211,11 +217,12 @@ def certify(folder: Path, further: Sequence[str] = ()) -> list[str]:
     addresses; returns all of them.
 
     Raises:
-        ConfigError: the authority's files are damaged, or nothing says where sites reach the server.
+        ConfigError: the authority's files are damaged, nothing says where sites reach the server, or one of these is no
+            name of a machine.
         CheckpointError: something cannot be read or written.
     """
     host, _ = split(server_of(folder / FEDERATION))
-    own, named = folder / SERVER, list(dict.fromkeys([host, *further, "localhost", "127.0.0.1"]))
+    own, named = folder / SERVER, list(dict.fromkeys([host, *map(_host, further), "localhost", "127.0.0.1"]))
     new_server(own / _CERTIFICATE, own / _KEY, named, folder / FEDERATION / AUTHORITY, own / _AUTHORITY_KEY)
     return named
 
@@ -302,21 +309,17 @@ def _know(folder: Path, members: Mapping[str, Member]) -> None:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of an address, whose port may be left out; an IPv6 address is in brackets where it has one.
+    """Host and port of an address, whose port may be left out.
 
     Raises:
         ConfigError: it is none.
     """
-    bracketed = re.fullmatch(r"\[(.*)\](?:(:)(.*))?", address)
-    if bracketed:
-        host, colon, port = bracketed.groups()
-    else:
-        host, colon, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
-    named = _is_ipv6(host) if bracketed or ":" in host else host
-    if not named or (colon and not (port.isdecimal() and 0 < int(port) < 2**16)):
-        fix = "Give HOST or HOST:PORT, with a port from 1 to 65535; IPv6 as [::1]:PORT."
+    parts = re.fullmatch(r"(?:\[(.*:.*)\]|([^:]*))(?::(\d{1,5}))?", address)
+    port = int(parts[3] or PORT) if parts else 0
+    if parts is None or not 0 < port < 2**16:
+        fix = "Give HOST or HOST:PORT, with a port from 1 to 65535; IPv6 in brackets, as [::1]:PORT."
         raise ConfigError("this is not an address", where=address, fix=fix)
-    return host, int(port) if colon else PORT
+    return _host(parts[1] or parts[2]), port
 
 
 def joined(host: str, port: int) -> str:
@@ -324,11 +327,24 @@ def joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _is_ipv6(host: str) -> bool:
+def _host(name: str) -> str:
+    """The same, if a machine can be called so.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     try:
-        return bool(IPv6Address(host))
+        return str(ip_address(name))
     except ValueError:
-        return False
+        labels = name.removesuffix(".").split(".")
+    # What ends in digits is no name but an address, and was none.
+    if len(name) > 253 or labels[-1].isdigit() or not all(map(_LABEL.fullmatch, labels)):
+        fix = "Give a name, or an address such as 192.0.2.1."
+        with suppress(UnicodeError):
+            plain = name.encode("idna").decode()
+            fix = f"Give it as {plain}." if plain != name else fix
+        raise ConfigError("no machine can be called so", where=name, fix=fix)
+    return name
 
 
 def _introduced(path: Path) -> Member:

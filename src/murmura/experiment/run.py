@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from murmura.errors import Interrupted, MurmuraError, RunError
+from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
@@ -38,7 +38,7 @@ from murmura.privacy.journal import Journal
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
-from murmura.runs import schema
+from murmura.runs import files, schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
 from murmura.runs.record import read
@@ -104,6 +104,8 @@ def run(
 def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | None, *, resume: bool) -> Result:
     if deployment is None:
         require_records(experiment)
+    else:
+        deployment.check()
     remote = deployment.federation.remote if deployment else None
     plan = prepare(experiment, resume=folder if resume else None, remote=remote)
     tell.require(plan.experiment.tracking)
@@ -325,6 +327,9 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     where: Literal["sites", "server"] = "server" if method.traits.trained_at == "server" else "sites"
     arithmetic = multiplied_in(plan.experiment)
     told = environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
+    with suppress(CheckpointError):  # it has no figure
+        before = files.value(folder.path / schema.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
+        told = replace(told, started=before.started) if before else told
     folder.write(schema.ENVIRONMENT, told)
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)

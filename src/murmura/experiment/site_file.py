@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from murmura.config import Section
+from murmura.config import Section, read_toml
 from murmura.errors import ConfigError, PrivacyError, nearest
 from murmura.experiment.config import Device, Experiment
 from murmura.federation.method import Method
@@ -187,12 +186,10 @@ class SiteFile(Section):
         """
         path = folder / SITE_FILE
         try:
-            found = cls.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+            found = cls.parse(read_toml(path), str(path))
         except OSError as error:
             what = f"the site's file cannot be read ({error.strerror})"
             raise ConfigError(what, where=str(path), fix="Name a site's folder.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
         named = ("records", "federation", "results")
         paths: dict[str, Any] = {name: str((folder / getattr(found, name)).resolve()) for name in named}
         if found.budget.folder is not None:

@@ -29,7 +29,7 @@ class MethodConfig(Section):
     changeable: ClassVar[tuple[str, ...]] = ()
 
     name: str
-    rounds: int = Field(10, ge=1)
+    rounds: int = Field(10, ge=1, le=100_000)
     """Rounds of asking and averaging."""
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import resource
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from murmura.errors import CheckpointError
+from murmura.progress import say
 from murmura.runs.schema import site_of
 
 LOCK = ".lock"
@@ -58,11 +59,15 @@ def acquire(place: Path) -> FileLock:
         OSError: the lock cannot be opened.
     """
     lock = FileLock(place / LOCK, _PATIENCE, mode=0o600, thread_local=False)
+    what = f"another process is working with what site {site_of(place.name)} keeps"
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+        return lock
+    say(f"{what}; waiting {_PATIENCE} seconds for it to end")
     try:
         lock.acquire()
     except Timeout as error:
-        what = f"another process is working with what site {site_of(place.name)} keeps"
-        fix = "It may be a worker of a run that was killed: wait until it ends, or end it, then start again."
+        fix = "It may be the site itself, or a worker of a run that was killed: wait until it ends, or end it."
         raise CheckpointError(what, where=str(place), fix=fix) from error
     return lock
 

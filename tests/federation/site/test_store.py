@@ -234,7 +234,7 @@ sys.stdin.read()
 """
 
 
-def test_two_processes_never_work_on_what_a_site_keeps(tmp_path, monkeypatch):
+def test_two_processes_never_work_on_what_a_site_keeps(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("murmura.runs.locks._PATIENCE", 0.1)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(tmp_path / "a")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -243,6 +243,7 @@ def test_two_processes_never_work_on_what_a_site_keeps(tmp_path, monkeypatch):
         with pytest.raises(CheckpointError, match="another process is working with what site a keeps") as error:
             SiteStore.held(tmp_path / "a", "a")
         assert "a worker of a run that was killed" in error.value.fix
+        assert "waiting 0.1 seconds for it to end" in capsys.readouterr().err
         SiteStore.held(tmp_path / "b", "b").release()
         monkeypatch.setattr("murmura.runs.locks._PATIENCE", 60)
         other.kill()  # as a server that is killed has its workers end: the wait is no longer than they take

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from murmura.aggregation.rules import Rule
@@ -83,6 +84,11 @@ def foreseen_rounds(
         return [ForeseenRound(None, None, None, None)] * experiment.method.total_rounds
     rounds, asked, residual = [], set[str](), 0
     ranks = {name: method.rule.rank(place) for place, name in enumerate(names)}
+
+    @cache  # sites of one rank are alike
+    def travels(rank: int | None, round: int, residual: int) -> dict[str, int]:
+        return _travels(method.rule, model, rank, round, residual) if model else {}
+
     for round, cohort in enumerate(cohorts, start=1):
         parts = [
             forecast(
@@ -92,7 +98,7 @@ def foreseen_rounds(
                 round,
                 name not in asked,
                 public=public,
-                **(_travels(method.rule, model, ranks[name], round, residual) if model else {}),
+                **travels(ranks[name], round, residual),
             )
             for name in cohort
         ]

@@ -31,7 +31,7 @@ class EverySiteConfig(MethodConfig):
     """All sites take part in every round, and count alike."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
-    rounds: int = Field(50, ge=1)
+    rounds: int = Field(50, ge=1, le=100_000)
     """Rounds of asking and averaging."""
 
 

@@ -68,7 +68,7 @@ class PretextConfig(SiteNoiseConfig):
     the public texts (Expand-only); private, the sites' own, which leave them in clear (Expand-private, without any
     guarantee); paraphrased, paraphrases that sites make under local differential privacy (DP-Prompt). Only voted reads
     the options about voting."""
-    rounds: int = Field(11, ge=1)
+    rounds: int = Field(11, ge=1, le=100_000)
     """T, the rounds of voting; ε is for all of them. One more follows, in which the model is trained."""
     epsilon: float | None = Field(7.58, gt=0)
     """The ε that the votes of the whole run may spend; the noise is calibrated to it. With seeds "paraphrased", the ε

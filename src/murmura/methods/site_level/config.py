@@ -14,7 +14,7 @@ from murmura.federation.method_config import MethodConfig
 class SiteNoiseConfig(MethodConfig):
     """How much noise hides a whole site in the sums of so many rounds."""
 
-    rounds: int = Field(100, ge=1)
+    rounds: int = Field(100, ge=1, le=100_000)
     """Rounds; ε is for all of them."""
     epsilon: float | None = Field(8.0, gt=0)
     """The ε that the whole run may spend; the noise is calibrated to it."""

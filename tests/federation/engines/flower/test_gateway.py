@@ -225,6 +225,14 @@ def test_a_port_that_is_taken_is_named(made, tmp_path):
     assert str(upstream.port) in str(error.value)
 
 
+def test_a_certificate_that_is_not_there_is_named(made, tmp_path):
+    tls = tmp_path / "server.crt", tmp_path / "server.key"
+    for authority, pair, missing in ((tmp_path / "gone.crt", tls, "gone.crt"), (tls[0], (tmp_path / "x", tls[1]), "x")):
+        with pytest.raises(RunError, match="cannot be used") as error:
+            Gateway(("127.0.0.1", 0), pair, "https://127.0.0.1:1", authority, Rules())
+        assert error.value.where == str(tmp_path / missing)
+
+
 @pytest.mark.slow
 def test_whoever_holds_the_certificate_of_the_authority_can_start_nothing(tmp_path, monkeypatch):
     """As stock Flower lets anybody: start a run, whose code every SuperNode executes, and take a server's token."""

@@ -109,6 +109,11 @@ class Gateway:
         where = f"{host}:{port}"
         try:
             self._context = ssl.create_default_context(cafile=str(authority))
+        except OSError as error:  # ssl's are of this kind
+            what = f"the certificate of the authority cannot be used ({error.strerror or error})"
+            fix = "If it is ca.crt, get it again from whoever made the federation."
+            raise RunError(what, where=str(authority), fix=fix) from error
+        try:
             config = uvicorn.Config(
                 self._answer,
                 interface="asgi3",
