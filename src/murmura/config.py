@@ -93,6 +93,8 @@ def shown(value: Any) -> str:
     out."""
     if value is None:
         return "not set"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
     try:
         return repr(value) if isinstance(value, str) else toml(value)
     except TypeError:  # from a program: no file could have said it

@@ -30,7 +30,10 @@ CENTRES = {
 class Server:
     def __init__(self, seed=0):
         self.stream, self.events, self.told, self.runtime = Stream(seed), [], [], SimpleNamespace()
-        self.event, self.tell = self.events.append, self.told.append
+        self.event, self.tell, self.round = self.events.append, self.told.append, 1
+
+    def may_answer(self, sites, before):
+        return sites
 
     def current(self, sites):
         return {site: {"adapter": {}} for site in sites}

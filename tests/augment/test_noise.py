@@ -95,12 +95,25 @@ def test_k_means_starts_from_public_records_of_the_domain_the_same_everywhere(tm
 
 
 def test_the_epsilon_that_is_told_is_that_of_the_least_protected_site():
-    server, spent = SimpleNamespace(journal=journals()), {"plan": "the plan", "epsilon": 2.0, "refused": None}
-    found = noise.guaranteed(server, {"a": spent, "b": spent | {"epsilon": 3.0}}, NOISY)
-    assert (found.epsilon, found.delta, found.adjacency, found.plan) == (3.0, 1e-5, "zero-out", "the plan")
-    assert noise.guaranteed(server, {"a": spent | {"epsilon": 2.5}}, NOISY).epsilon == 3.0  # b no longer answers
-    refused = noise.guaranteed(server, {"a": spent | {"epsilon": None, "refused": "no ε: why"}}, NOISY)
-    assert refused.epsilon is None and refused.refused == "no ε: why"
+    server = SimpleNamespace(journal=journals(), round=1, may_answer=lambda sites, before: sites)
+    once = noise.planned(NOISY, 1).epsilon().value
+
+    def told(**spent):
+        for site, epsilon in spent.items():
+            noise.reported(server).record(site, {"epsilon": epsilon, "refused": None if epsilon else "why"})
+        return noise.guaranteed(server, NOISY)
+
+    noise.asked(server, NOISY, ["a", "b"])
+    found = told(a=once)  # b has not said what its answer has cost, if there is one
+    assert (found.epsilon, found.delta, found.adjacency) == (once, 1e-5, "zero-out")
+    assert found.plan == noise.planned(NOISY, 1).describe()
+    noise.asked(server, NOISY, ["a", "b"])
+    assert told(a=2.0 * once, b=3.0 * once).epsilon == 3.0 * once
+    assert told(a=2.5 * once).epsilon == 3.0 * once  # b no longer answers
+    noise.asked(server, NOISY, ["b"])
+    thrice = noise.planned(NOISY, 5).epsilon().value  # in rounds 1, 3 and 5
+    assert noise.guaranteed(server, NOISY).epsilon == max(3.0 * once, thrice)
+    assert told(a=None).refused == "site a says: why"
 
 
 def test_what_leaves_is_declared_with_its_protection():

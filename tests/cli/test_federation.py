@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from murmura.cli import app
 from murmura.errors import CheckpointError
 from murmura.experiment import federation
-from murmura.experiment.federation import PORT, joined, split
 from murmura.experiment.site_side import open_sites
+from murmura.federation.address import PORT, joined, split
 from murmura.federation.site.identity import read_roster
 from tests.experiment.small import experiment, write_data, write_lines
 
@@ -58,6 +58,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_made(file, tmp_pa
         ("foo:1", ("foo", 1)),
         ("192.0.2.1:80", ("192.0.2.1", 80)),
         ("[::1]", ("::1", PORT)),
+        ("clinic_1.example.org.:1", ("clinic_1.example.org.", 1)),
         ("[::1]:1", ("::1", 1)),
     ],
 )

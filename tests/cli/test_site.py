@@ -187,3 +187,15 @@ def test_without_the_model_a_site_cannot_say_how_many_records_it_takes_part_with
     assert "the model is not on this machine" in refused.output
     assert not (folder / "heart" / "public.json").exists()
     assert "4 as if each fitted the model" in " ".join(site_of("site", "show", folder / "heart").stdout.split())
+
+
+def test_a_site_with_other_records_than_it_was_made_known_with_answers_nothing_that_an_epsilon_is_for(sites):
+    """By that number the server reckons what an answer may have cost that it has not got."""
+    folder = sites(**PRIVATE)
+    records = folder / "heart" / "records.jsonl"
+    limit(folder / "heart", "ask = false")
+    assert asked(folder / "heart", "join") == [None]
+    records.write_text("".join(records.read_text().splitlines(keepends=True)[1:]))
+    assert asked(folder / "heart", "join") == ["RefusedError"]
+    site_of("site", "init", folder / "heart")
+    assert asked(folder / "heart", "join") != ["RefusedError"]  # but that its store is about others

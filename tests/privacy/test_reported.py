@@ -1,6 +1,7 @@
 import pytest
 
 from murmura.errors import PrivacyError
+from murmura.privacy.journal import Journal
 from murmura.privacy.reported import ReportedEpsilons
 
 
@@ -40,11 +41,11 @@ def test_sites_that_do_not_say_what_they_have_spent_leave_no_epsilon_until_they_
     file = tmp_path / "reported.journal"
     said = ReportedEpsilons(file)
     said.record("a", figures(1.0))
-    said.asked(["b", "a"])
+    said.asked(["b", "a"], 1)
     said.record("a", figures(1.0))  # as before: its answer cost nothing
     for one in (said, ReportedEpsilons(file)):
         assert one.worst["epsilon"] is None and one.worst["refused"].startswith("no ε: b did not say")
-    said.asked(["c"])
+    said.asked(["c"], 1)
     said.record("b", figures(0.5))
     assert said.worst["refused"].startswith("no ε: c did not say")
     said.record("c", None)  # which cannot be read, and stays so
@@ -59,14 +60,14 @@ def test_a_site_whose_answer_did_not_arrive_counts_with_what_so_many_answers_may
 
     said = ReportedEpsilons(file)
     assert said.worst == figures(0.0)
-    said.asked(["a", "b"], promised)
+    said.asked(["a", "b"], 1, promised)
     assert said.worst == figures(1.0) and said.most_asked == 1
     said.record("a", figures(0.9))
-    said.asked(["a", "b"], promised)
+    said.asked(["a", "b"], 1, promised)
     said.record("a", figures(1.2))
     for one in (said, ReportedEpsilons(file), ReportedEpsilons.peek(file)):
         assert one.worst == figures(1.5)
-    said.asked(["a"], promised)  # more often than anything is promised for
+    said.asked(["a"], 1, promised)  # more often than anything is promised for
     assert "a did not say" in said.worst["refused"]
     said.record("a", figures(1.7))
     assert said.worst == figures(1.7)
@@ -76,14 +77,27 @@ def test_of_a_site_that_reported_before_asks_were_counted_nothing_is_promised(tm
     file = tmp_path / "reported.journal"
     ReportedEpsilons(file).record("a", figures(1.0))
     said = ReportedEpsilons(file)
-    said.asked(["a"], lambda _: 1.0)
+    said.asked(["a"], 1, lambda _: 1.0)
     assert said.worst["epsilon"] is None
+
+
+def test_asks_that_an_earlier_version_wrote_do_not_count_those_that_came_to_nothing(tmp_path):
+    file = tmp_path / "reported.journal"
+    before = Journal(file)
+    for line in ({"silent": ["a"]}, {"site": "a", "figures": figures(1.0) | {"plan": "a plan"}}):
+        before.append(line)
+    said = ReportedEpsilons(file)
+    assert said.worst["epsilon"] == 1.0 and said.asked_after(9) == 1  # nobody knows in which round
+    said.asked(["a"], 2, lambda times: 1.0 if times <= 2 else None)
+    assert said.worst["epsilon"] is None and said.asked_after(1) == 2 and said.asked_after(2) == 1
 
 
 def test_of_what_a_site_says_only_its_epsilon_is_kept():
     said = ReportedEpsilons()
     said.record("a", figures(1.0) | {"plan": "pure DP, trusted by nobody", "accountant": "exact", "more": [1]})
     assert said.last == {"a": figures(1.0)}
+    said.record("b", figures(0.5, "words, and not of a refusal"))
+    assert said.last["b"] == figures(0.5)
     said.record("a", figures(None, "x" * 10_000))
     assert said.worst["refused"].startswith("site a says: xxx") and len(said.worst["refused"]) < 600
 
@@ -97,6 +111,7 @@ def test_of_what_a_site_says_only_its_epsilon_is_kept():
         {},
         {"epsilon": 1.0},
         {"refused": "why"},
+        figures(10**400),
         figures("none"),
         figures([1]),
         figures(-1.0),

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from murmura import report
+from murmura.privacy.standing import Standing as Spent
 from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
 from murmura.report.page import render
 from murmura.report.standing import UNTRIED, Standing, costs, leaks, promised
@@ -183,10 +184,12 @@ def test_what_an_epsilon_leaves_attacks_is_told_of_a_single_run_alone(tmp_path, 
 
 
 def test_what_an_interrupted_run_spent_besides_stands_beside_its_epsilon(tmp_path, monkeypatch):
-    found = SimpleNamespace(unsaved=True, words="ε = 9.000")
+    found = Spent(1, 9.0)
     monkeypatch.setattr("murmura.report.guarantee.standing", lambda *_: found)
     rows = rows_of(write_run(tmp_path / "a", rows=[metrics(0), metrics(1, **PROMISE)], finished=False))
-    assert "but ε = 9.000 by its privacy ledgers" in told(rows, PROMISED)
+    assert "but ε = 9.000 by the privacy ledgers" in told(rows, PROMISED)
+    monkeypatch.setattr("murmura.report.guarantee.standing", lambda *_: Spent(1, 1.0))  # no more than is told
+    assert "stopped after it had sent more" not in told(rows, PROMISED)
 
 
 def test_of_several_only_those_that_promise_have_an_epsilon():

@@ -135,12 +135,13 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
     assert spent > read(folder).last.privacy["epsilon"] and listing([folder])[0].epsilon == spent
     with monkeypatch.context() as patch:  # it goes on, and has not done the round again yet
         patch.setattr("murmura.status.status.is_running", lambda folder: True)
+        (folder / "resumed.json").write_text("[]")
         assert (look(folder).state, look(folder).epsilon) == ("running", spent)
     shutil.rmtree(folder / "private")  # as on the server of a deployment, whose sites have their ledgers
     told = ReportedEpsilons.peek(RunFolder(folder).journal(REPORTED)).worst["epsilon"]
     assert look(folder).epsilon == told == spent
     [sentence] = interrupted(table([read(folder)]))
-    assert f"but ε = {bound(spent)} by its privacy ledgers" in sentence
+    assert f"but ε = {bound(spent)} by what sites have told" in sentence
     [line] = [line for line in (folder / "metrics.jsonl").read_text().splitlines() if '"round": 1' in line]
     assert json.loads(line)["privacy"]["epsilon"] < spent
 

@@ -111,7 +111,8 @@ def reported(server: Server) -> ReportedEpsilons:
 
 def asked(server: Server, config: AugmentConfig, sites: Sequence[str]) -> None:
     """Note who is asked for centres: what leaves a site has cost it something, whether it arrives here or not."""
-    reported(server).asked(sites, lambda times: _plan(config, times).epsilon().value)
+    asking = server.may_answer(sites, reported(server).ever_asked)
+    reported(server).asked(asking, server.round, lambda times: _plan(config, times).epsilon().value)
 
 
 def guaranteed(server: Server, config: AugmentConfig) -> Guarantee:

@@ -24,7 +24,9 @@ def new(
             help="Names of the sites, separated by commas; without them the experiment's records are shared out."
         ),
     ] = None,
-    address: Annotated[str, typer.Option(help="HOST[:PORT] where sites will reach the server.")] = "127.0.0.1",
+    address: Annotated[
+        str, typer.Option(help="HOST[:PORT] where sites will reach the server; IPv6 in brackets.")
+    ] = "127.0.0.1",
 ) -> None:
     """Make a federation of an experiment: its own certificate authority, and folders for the server and for each site.
 

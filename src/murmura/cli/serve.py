@@ -15,7 +15,11 @@ def serve(
         Path, typer.Argument(metavar="FOLDER", help="The federation's folder (`murmura federation new`).")
     ],
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST[:PORT]", help="Where to listen. Default: every address of this machine.")
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Where to listen; IPv6 in brackets. Default: every IPv4 address of this machine.",
+        ),
     ] = None,
     quorum: Annotated[
         int | None, typer.Option(min=1, help="Begin once this many sites are there; others join later. Default: all.")
@@ -46,9 +50,10 @@ def serve(
     require()
     from murmura.experiment.config import parse_override
     from murmura.experiment.deployment import Deployment
-    from murmura.experiment.federation import Federation, split
+    from murmura.experiment.federation import Federation
     from murmura.experiment.run import run
     from murmura.experiment.verbs import fingerprint
+    from murmura.federation.address import split
 
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other", fix="Give one of them.")

@@ -24,7 +24,11 @@ _SEPARATORS = (",", ";", "\t", "|")
 _LARGEST_FIELD = 2**31 - 1
 _GZIP = ".gz"
 _ARRAY = "Make lines of an array with, for example: jq -c '.[]' OLD > NEW"
-_BEGINNINGS = {b"PK\x03\x04": ".xlsx", b"PAR1": ".parquet", b"\x1f\x8b": _GZIP}
+_BEGINNINGS = {
+    b"PK\x03\x04": ("an Excel workbook or another archive", "Call a workbook NAME.xlsx, or unpack the archive."),
+    b"PAR1": ("a Parquet file", "Call it NAME.parquet."),
+    b"\x1f\x8b": ("packed by gzip", "Call it NAME.jsonl.gz or NAME.csv.gz, or unpack it."),
+}
 
 
 def ending(path: Path) -> str:
@@ -213,10 +217,9 @@ def _refuse_other_types(path: Path) -> None:
     with _open(path) as file:
         beginning = file.read(4)
     start = beginning[:2]
-    for known, type in _BEGINNINGS.items():
+    for known, (what, fix) in _BEGINNINGS.items():
         if beginning.startswith(known):
-            what = f"by its contents this is a file of type {type}, whatever it is called"
-            raise DataError(what, where=str(path), fix="Give it the ending of its type.")
+            raise DataError(f"by its contents this is {what}, whatever it is called", where=str(path), fix=fix)
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         found = "utf-16"
     elif b"\0" in start:  # no mark, but half of a letter; a text begins with no NUL

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from murmura.errors import ConfigError, RunError
-from murmura.experiment.federation import SERVER, Federation, joined, split
+from murmura.experiment.federation import SERVER, Federation
+from murmura.federation.address import joined, split
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
 from murmura.federation.engines.flower.superlink import SuperLink

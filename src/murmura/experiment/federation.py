@@ -7,12 +7,9 @@ the site's owner.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +26,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Remote
 from murmura.experiment.prepare import Plan
 from murmura.experiment.simulation import share_out
+from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import identity, public
 from murmura.runs.schema import (
@@ -45,11 +43,8 @@ from murmura.runs.schema import (
 )
 
 SERVER = "server"
-_EVERY = ("0.0.0.0", "::")
-_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
 """The folder of what the server alone has."""
-PORT = 9443
-"""Where the server is reached, unless something else is said."""
+_EVERY = ("0.0.0.0", "::")
 _KEY, _CERTIFICATE, _AUTHORITY_KEY = "server.key", "server.crt", "ca.key"
 _HELDOUT, _NONMEMBERS, _MEMBERS = "heldout.jsonl", "nonmembers.jsonl", "members.json"
 _TEMPLATE = """\
@@ -222,7 +217,7 @@ def certify(folder: Path, further: Sequence[str] = ()) -> list[str]:
         CheckpointError: something cannot be read or written.
     """
     host, _ = split(server_of(folder / FEDERATION))
-    own, named = folder / SERVER, list(dict.fromkeys([host, *map(_host, further), "localhost", "127.0.0.1"]))
+    own, named = folder / SERVER, list(dict.fromkeys([host, *map(machine, further), "localhost", "127.0.0.1"]))
     new_server(own / _CERTIFICATE, own / _KEY, named, folder / FEDERATION / AUTHORITY, own / _AUTHORITY_KEY)
     return named
 
@@ -306,45 +301,6 @@ def _know(folder: Path, members: Mapping[str, Member]) -> None:
         _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
         roster = {name: one.identity for name, one in members.items()}
         _write(folder / FEDERATION / ROSTER, json.dumps(roster, indent=0))
-
-
-def split(address: str) -> tuple[str, int]:
-    """Host and port of an address, whose port may be left out.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    parts = re.fullmatch(r"(?:\[(.*:.*)\]|([^:]*))(?::(\d{1,5}))?", address)
-    port = int(parts[3] or PORT) if parts else 0
-    if parts is None or not 0 < port < 2**16:
-        fix = "Give HOST or HOST:PORT, with a port from 1 to 65535; IPv6 in brackets, as [::1]:PORT."
-        raise ConfigError("this is not an address", where=address, fix=fix)
-    return _host(parts[1] or parts[2]), port
-
-
-def joined(host: str, port: int) -> str:
-    """The inverse of ``split``."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _host(name: str) -> str:
-    """The same, if a machine can be called so.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    try:
-        return str(ip_address(name))
-    except ValueError:
-        labels = name.removesuffix(".").split(".")
-    # What ends in digits is no name but an address, and was none.
-    if len(name) > 253 or labels[-1].isdigit() or not all(map(_LABEL.fullmatch, labels)):
-        fix = "Give a name, or an address such as 192.0.2.1."
-        with suppress(UnicodeError):
-            plain = name.encode("idna").decode()
-            fix = f"Give it as {plain}." if plain != name else fix
-        raise ConfigError("no machine can be called so", where=name, fix=fix)
-    return name
 
 
 def _introduced(path: Path) -> Member:

@@ -59,6 +59,8 @@ def simulate(
         say(f"run.workers is {experiment.run.workers}, and there are {len(records)} sites: {workers} workers start")
     folders = {name: folder.private / site_folder(name) for name in records}
     try:
+        if folder.site_adapters.exists():
+            atomic.make_private(folder.site_adapters)
         share_out(experiment, records, folders, folder.site_adapters, devices)
         engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method), protected))
         return engine

@@ -66,8 +66,9 @@ class AskedOf:
                 known how many a site has, and fewer have a larger ε.
         """
         if self.method.protects == "record" and not self.fitting:
-            what = f"which records fit takes the tokenizer of '{self.experiment.model.name}', which is not here"
-            raise PrivacyError(what, fix=f"Get it: murmura models fetch {self.experiment.model.name}")
+            name = self.experiment.model.name
+            what = f"which records fit takes the tokenizer of '{name}', which `murmura models fetch {name}` gets"
+            raise PrivacyError(what)
         sites = 1
         if self.method.protects == "site":
             sites = self.sites or self.experiment.method.cohort_size or _MANY

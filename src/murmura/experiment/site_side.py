@@ -37,7 +37,15 @@ from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.reading import Reading
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import ANSWERS_JOURNAL, EXPERIMENT, HELDOUT_DIGESTS, ROSTER, SITE_FILE, SUMS_JOURNAL
+from murmura.runs.schema import (
+    ANSWERS_JOURNAL,
+    EXPERIMENT,
+    HELDOUT_DIGESTS,
+    PUBLIC_KEYS,
+    ROSTER,
+    SITE_FILE,
+    SUMS_JOURNAL,
+)
 from murmura.streams import Stream
 
 
@@ -80,10 +88,29 @@ def open_sites(
             records = records_of(file, experiment, context.reading)
             asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)
             rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, agreed)
+            rejection = rejection or _known_otherwise(folder, method, len(records))
             sites.append(opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection))
         opened.pop_all()
     stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds
     return Host(sites, verbs, context.runtime("site"), stream, method.rule, run=None, rounds=rounds)
+
+
+def _known_otherwise(folder: Path, method: Method, records: int) -> str | None:
+    """That a site has another number of records than the federation knows it with, by which the server reckons what an
+    answer may cost that it does not get; None where it has not, or nothing goes by it."""
+    path = folder / PUBLIC_KEYS
+    if method.protects != "record" or not path.exists():
+        return None
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))["records"]
+    except (OSError, ValueError, KeyError, TypeError):
+        known = None
+    if known == records:
+        return None
+    return (
+        f"the site has {records} records and was made known with {known}: `murmura site init` writes {PUBLIC_KEYS} "
+        "anew, for whoever leads the federation to add again"
+    )
 
 
 @dataclass(frozen=True)

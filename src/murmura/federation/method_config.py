@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from murmura.config import Section
 from murmura.data.records import Kind
+
+Rounds = Annotated[int, Field(ge=1, le=100_000)]
+"""How many rounds; with more, what each leaves behind would be too much."""
 
 
 class MethodConfig(Section):
@@ -29,7 +32,7 @@ class MethodConfig(Section):
     changeable: ClassVar[tuple[str, ...]] = ()
 
     name: str
-    rounds: int = Field(10, ge=1, le=100_000)
+    rounds: Rounds = 10
     """Rounds of asking and averaging."""
 
     @property

@@ -7,8 +7,9 @@ the ask on, what that costs counts, and what the site has reported before is not
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class ReportedEpsilons:
         self._last: dict[str, dict[str, Any]] = {}
         self._silent: dict[str, float | None] = {}  # with the most that they may have spent
         self._asked = Counter[str]()
+        self._rounds: list[int | None] = []  # of the asks
         self._uncounted = set[str]()  # sites that have reported unasked: in a version that did not count
         for line in self._journal.lines:
             self._follow(line)
@@ -59,6 +61,11 @@ class ReportedEpsilons:
     def last(self) -> Mapping[str, Mapping[str, Any]]:
         """What each site reported last."""
         return self._last
+
+    @property
+    def ever_asked(self) -> Set[str]:
+        """The sites that were asked, or have reported."""
+        return self._asked.keys() | self._last.keys()
 
     @property
     def most_asked(self) -> int:
@@ -94,7 +101,8 @@ class ReportedEpsilons:
             figures = {"epsilon": None, "refused": f"no ε: site {site} has told none that can be read"}
         elif figures["epsilon"] is None:
             figures = {"epsilon": None, "refused": f"site {site} says: {figures['refused'][:_LONGEST]}"}
-        figures = {key: figures[key] for key in ("epsilon", "refused")}
+        else:
+            figures = {"epsilon": float(figures["epsilon"]), "refused": None}
         before = self._last.get(site)
         if before is not None and _has_lost(figures, before):
             lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
@@ -102,7 +110,11 @@ class ReportedEpsilons:
         if before != figures or site in self._silent:
             self._enter({"site": site, "figures": figures})
 
-    def asked(self, sites: Sequence[str], promised: Callable[[int], float | None] = lambda _: None) -> None:
+    def asked_after(self, round: int) -> int:
+        """How often sites were asked in later rounds, as far as it is known in which."""
+        return sum(one is None or one > round for one in self._rounds)
+
+    def asked(self, sites: Sequence[str], round: int, promised: Callable[[int], float | None] = lambda _: None) -> None:
         """Keep that sites are asked for an answer that costs something. It is on disk when this returns.
 
         Args:
@@ -116,7 +128,7 @@ class ReportedEpsilons:
         for site in sites:
             value = None if site in self._uncounted else promised(self._asked[site] + 1)
             most[site] = value if value is not None and math.isfinite(value) else None
-        self._enter({"silent": most})
+        self._enter({"silent": most, "round": round})
 
     def _enter(self, line: dict[str, Any]) -> None:
         self._journal.append(line)
@@ -125,8 +137,12 @@ class ReportedEpsilons:
     def _follow(self, line: Mapping[str, Any]) -> None:
         if "silent" in line:
             silent = line["silent"]
-            self._silent |= silent if isinstance(silent, dict) else dict.fromkeys(silent)  # as earlier versions wrote
+            if isinstance(silent, list):  # an earlier version, which wrote the asks alone that came to something
+                self._uncounted.update(silent)
+                silent = dict.fromkeys(silent)
+            self._silent |= silent
             self._asked.update(list(silent))
+            self._rounds.append(line.get("round"))
             return
         if not self._asked[line["site"]]:
             self._uncounted.add(line["site"])
@@ -141,7 +157,7 @@ def _is_readable(figures: Any) -> bool:
     epsilon, refused = figures["epsilon"], figures["refused"]
     if epsilon is None:
         return isinstance(refused, str)
-    return isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon >= 0
+    return isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and 0 <= epsilon <= sys.float_info.max
 
 
 def _has_lost(figures: Mapping[str, Any], before: Mapping[str, Any]) -> bool:

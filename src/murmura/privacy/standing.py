@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura.errors import CheckpointError, MurmuraError, PrivacyError
+from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import odometer
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
-from murmura.runs import files
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import METRICS, REPORTED
+from murmura.runs.schema import REPORTED
 from murmura.units import bound
 
+_TOLD = "by what sites have told, and what is promised where they have not"
 _STEP = 1.25  # between one ε that is told of sites' records and the next
 
 
@@ -25,15 +25,17 @@ class Standing:
     """What a run has spent by now, by its ledgers where they are on this machine, else by what sites have told.
 
     Attributes:
-        unsaved: most attempts at rounds after the last saved one that any of the ledgers holds; or 1 where sites have
-            told more than the run has saved.
+        unsaved: most attempts at rounds after the last saved one that any of the ledgers holds, or for which sites were
+            asked.
         epsilon: of the party that is protected least; None where it is refused.
         refused: why there is none.
+        by: what says so.
     """
 
     unsaved: int
     epsilon: float | None
     refused: str = ""
+    by: str = "by the privacy ledgers"
 
     @property
     def words(self) -> str:
@@ -45,7 +47,7 @@ class Standing:
         """What the round that was interrupted has cost, for whoever may resume the run."""
         if self.unsaved:
             return (
-                f"What was sent in the interrupted round counts: {self.words} by the privacy ledgers, and what is "
+                f"What was sent in the interrupted round counts: {self.words} {self.by}, and what is "
                 "repeated after --resume counts again."
             )
         return f"The interrupted round has spent no privacy: {self.words}, as when the run was last saved."
@@ -65,18 +67,16 @@ def standing(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | 
 def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
     """By what the sites of a method with noise have told the server of ledgers that are with them."""
     path = RunFolder(folder).journal(REPORTED)
-    if not (method.get("epsilon") or method.get("noise_multiplier")) or not path.exists():
-        return None
     try:
-        worst = ReportedEpsilons.peek(path).worst
-        rows = [row for _, row in files.lines(folder / METRICS) if row.get("round") == saved]
+        if not (method.get("epsilon") or method.get("noise_multiplier")) or not path.exists():
+            return None
+        found = ReportedEpsilons.peek(path)
     except PrivacyError as error:
         return Standing(1, None, str(error))
-    except (OSError, MurmuraError):
+    except OSError:
         return None
-    before = (rows[-1].get("privacy") or {"epsilon": 0.0}).get("epsilon") if rows else 0.0
-    more = worst["epsilon"] != before and before is not None
-    return Standing(int(more), worst["epsilon"], worst["refused"] or "")
+    worst = found.worst
+    return Standing(found.asked_after(saved), worst["epsilon"], worst["refused"] or "", _TOLD)
 
 
 def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:

@@ -118,10 +118,11 @@ def interrupted(rows: Sequence[Row]) -> list[str]:
     sentences = []
     for run in runs_of(rows):
         found = None if run.finished else standing(run.folder, run.last.number, run.options["method"])
-        if found is not None and found.unsaved:
+        told = run.last.privacy.get("epsilon") or 0.0
+        if found is not None and found.unsaved and (found.epsilon is None or found.epsilon > told):
             sentences.append(
                 f"{run.name} stopped after it had sent more than it saved: its figures are those of round "
-                f"{run.last.number}, but {found.words} by its privacy ledgers."
+                f"{run.last.number}, but {found.words} {found.by}."
             )
     return sentences
 

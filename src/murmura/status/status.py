@@ -40,7 +40,7 @@ class Status:
         waiting: sites that are waited for, by name, the first few of them.
         events: what went otherwise than planned in this round, in words.
         bytes_up, bytes_down: that have travelled so far for the method, in lost rounds too.
-        epsilon, delta, unit: that are guaranteed, by the last round or, of a run that is not finished, by all that its
+        epsilon, delta, unit: that are guaranteed, by the last round or, of a run that was interrupted, by all that its
             ledgers hold, which may be more than it has saved; ``unit`` is what one of is hidden.
         caveat: what makes that worth less than it looks.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
@@ -113,9 +113,8 @@ def look(folder: Path) -> Status:
         bytes_down=down,
         **_recorded(rows),
     )
-    if found.state != "finished" and found.epsilon is not None:
-        spent = standing(folder, found.done or 0, method)
-        found = found if spent is None else replace(found, epsilon=spent.epsilon)
+    if found.epsilon is not None and (found.state in ("stopped", "waiting") or (folder / schema.RESUMED).exists()):
+        found = replace(found, epsilon=_spent(folder, found, method))
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
     if found.state != "running":
@@ -130,6 +129,14 @@ def look(folder: Path) -> Status:
         events=tuple(live.get("events", ())),
         seconds_left=_seconds_left(_timed(folder) or rows, found.rounds, live),
     )
+
+
+def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | None:
+    """By the ledgers of a run that was interrupted, and by its last saved round, whichever is more."""
+    spent = standing(folder, found.done or 0, method)
+    if spent is None or found.epsilon is None:
+        return found.epsilon
+    return None if spent.epsilon is None else max(spent.epsilon, found.epsilon)
 
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:

@@ -116,7 +116,7 @@ def split_residual(state: State) -> tuple[State, State]:
 def has_ranks_of_weights(residual: State) -> bool:
     """Whether each factor of a residual has its other one, and they no higher a rank than a matrix [out, in] has."""
     over = {name: tensor for name, tensor in residual.items() if ".residual_A." in name}
-    under = {name: residual.get(name.replace("_A.", "_B.")) for name in over}
+    under = {name: residual.get(name.replace(".residual_A.", ".residual_B.")) for name in over}
     return len(residual) == 2 * len(over) and all(
         B is not None and A.ndim == B.ndim == 2 and len(A) == B.shape[1] <= min(A.shape[1], len(B))
         for A, B in zip(over.values(), under.values(), strict=True)

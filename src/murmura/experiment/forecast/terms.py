@@ -161,7 +161,7 @@ def _promised(asked: AskedOf) -> Iterator[str]:
         if guarantee is not None:
             yield from _words(asked, guarantee)
     except PrivacyError as error:
-        yield f"What the run promises is not known from here: {error}."
+        yield f"What the run promises is not known from here: {error.what}."
 
 
 def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:

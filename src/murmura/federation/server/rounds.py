@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,6 +101,16 @@ class Server:
     def initial(self) -> State:
         """What training begins with (``ModelRuntime.initial``), the same whenever it is asked for."""
         return self.runtime.initial(self.stream / "adapter")
+
+    def may_answer(self, sites: Sequence[str], before: Set[str]) -> list[str]:
+        """Those of some sites that are in the run now, or have been: the others answer nothing that they are asked.
+
+        Args:
+            before: more sites that have been.
+        """
+        ever = {*self._fleet.joined, *self._known, *before}
+        everyone = not self._fleet.joined
+        return [site for site in sites if site not in self._fleet.barred and (everyone or site in ever)]
 
     def journal(self, name: str, kind: Callable[[Path], T]) -> T:
         """What is kept in ``checkpoint/NAME.journal``, and does not go back with a checkpoint; always the same object.

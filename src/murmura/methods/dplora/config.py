@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from murmura.data.records import Kind
-from murmura.federation.method_config import MethodConfig
+from murmura.federation.method_config import MethodConfig, Rounds
 
 # What a preset fills in where an option is not given.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -31,7 +31,7 @@ class EverySiteConfig(MethodConfig):
     """All sites take part in every round, and count alike."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("instruction", "document")
-    rounds: int = Field(50, ge=1, le=100_000)
+    rounds: Rounds = 50
     """Rounds of asking and averaging."""
 
 

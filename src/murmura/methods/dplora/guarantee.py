@@ -166,7 +166,8 @@ def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
     assert server.promised is not None, "noise has a plan"
     promised = max(config.epsilon or 0.0, server.promised.spent.value)
     reported = server.journal(REPORTED, ReportedEpsilons)
-    reported.asked(sites, lambda times: promised if times <= config.rounds else None)
+    asking = server.may_answer(sites, reported.ever_asked)
+    reported.asked(asking, server.round, lambda times: promised if times <= config.rounds else None)
     _note_worst(server, config)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from murmura.data.records import Kind
-from murmura.federation.method_config import MethodConfig
+from murmura.federation.method_config import MethodConfig, Rounds
 
 Select = Literal["random", "confidence", "balanced"]
 
@@ -43,7 +43,7 @@ class LPFLConfig(MethodConfig):
     """A word of several tokens is an error, or scored by the mean of its tokens' logits."""
     sample_pattern: bool = False
     """Train each record on one pattern, drawn anew in each step, instead of all of them."""
-    rounds: int = Field(5, ge=1, le=100_000)
+    rounds: Rounds = 5
     """Rounds of training and averaging; texts are annotated between them."""
     labelled_share: float | None = Field(None, gt=0, le=1)
     """Share of each site's records that keep their label, drawn at random; the others are its unlabelled pool. In an

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from murmura.config import ModelSource, Section, Source
 from murmura.data.records import Kind
+from murmura.federation.method_config import Rounds
 from murmura.methods.site_level.config import SiteNoiseConfig
 from murmura.training.config import LocalTraining
 
@@ -68,7 +69,7 @@ class PretextConfig(SiteNoiseConfig):
     the public texts (Expand-only); private, the sites' own, which leave them in clear (Expand-private, without any
     guarantee); paraphrased, paraphrases that sites make under local differential privacy (DP-Prompt). Only voted reads
     the options about voting."""
-    rounds: int = Field(11, ge=1, le=100_000)
+    rounds: Rounds = 11
     """T, the rounds of voting; ε is for all of them. One more follows, in which the model is trained."""
     epsilon: float | None = Field(7.58, gt=0)
     """The ε that the votes of the whole run may spend; the noise is calibrated to it. With seeds "paraphrased", the ε

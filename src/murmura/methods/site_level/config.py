@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from murmura.data.records import Kind
-from murmura.federation.method_config import MethodConfig
+from murmura.federation.method_config import MethodConfig, Rounds
 
 
 class SiteNoiseConfig(MethodConfig):
     """How much noise hides a whole site in the sums of so many rounds."""
 
-    rounds: int = Field(100, ge=1, le=100_000)
+    rounds: Rounds = 100
     """Rounds; ε is for all of them."""
     epsilon: float | None = Field(8.0, gt=0)
     """The ε that the whole run may spend; the noise is calibrated to it."""

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from murmura.errors import RunError
-from murmura.experiment.federation import joined
+from murmura.federation.address import joined
 from murmura.federation.engines.flower import free_port, gateway
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
 from murmura.federation.engines.flower.gateway import Gateway, Rules

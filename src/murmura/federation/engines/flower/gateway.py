@@ -29,6 +29,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from murmura.errors import RunError
+from murmura.federation.address import joined
 from murmura.federation.engines.flower import FLEET
 from murmura.runs.locks import allow_open_files
 
@@ -106,7 +107,7 @@ class Gateway:
         notice: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         host, port = listen
-        where = f"{host}:{port}"
+        where = joined(host, port)
         try:
             self._context = ssl.create_default_context(cafile=str(authority))
         except OSError as error:  # ssl's are of this kind
