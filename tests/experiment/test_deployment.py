@@ -38,6 +38,9 @@ class Tried:
     federation: Federation
     quorum: int | None = None
 
+    def check(self):
+        """It listens nowhere."""
+
     def connect(self, folder):
         self.link, self.hosts = Link.of_tests(), {}
         for site in self.federation.members:

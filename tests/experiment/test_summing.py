@@ -9,8 +9,10 @@ from safetensors.torch import load_file
 
 from murmura import methods
 from murmura.errors import ConfigError
+from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.budget import uncovered
 from murmura.experiment.forecast.dry_run import dry_run
+from murmura.experiment.prepare import prepare
 from murmura.experiment.run import run
 from murmura.federation.server.fleet import Fleet
 from murmura.training.adapter import MAGNITUDE
@@ -110,7 +112,9 @@ def test_a_promised_epsilon_is_told_apart_from_what_is_summed(make, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [{"noise_multiplier": 1.0}, {"epsilon": 4.0}])
-def test_a_site_in_the_sum_that_does_not_say_what_it_has_spent_leaves_no_epsilon(make, tmp_path, monkeypatch, given):
+def test_a_site_in_the_sum_that_does_not_say_what_it_has_spent_counts_with_all_that_it_may(
+    make, tmp_path, monkeypatch, given
+):
     ask = Fleet.ask
 
     def heard(self, verb, *sites, **fields):
@@ -118,8 +122,10 @@ def test_a_site_in_the_sum_that_does_not_say_what_it_has_spent_leaves_no_epsilon
         return (one for one in replies if (verb, one.site) != ("tell_privacy", min(SITES)))
 
     monkeypatch.setattr(Fleet, "ask", heard)
-    _, last, _ = trained(make, tmp_path, "secure", {"name": "dplora", "accountant": "rdp"} | given, **SECURE)
-    assert last["epsilon"] is None and f"{min(SITES)} did not say" in last["privacy"]["refused"]
+    method = {"name": "dplora", "accountant": "rdp"} | given
+    _, last, _ = trained(make, tmp_path, "secure", method, **SECURE)
+    whole = prepare(Experiment.load(tmp_path / "secure" / "config.toml")).guarantee.spent.value
+    assert last["privacy"]["refused"] is None and last["epsilon"] == max(whole, given.get("epsilon", 0.0))
 
 
 @pytest.mark.slow

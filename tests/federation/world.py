@@ -119,7 +119,8 @@ def make_world(
     adapter = runtime.bank.initial(stream / "adapter")
     monitor = Monitor(runtime, evaluation_set(evaluation.sample), evaluation, stream)
     server = Server(runtime, fleet, monitor, run_folder, stream, adapter, method.rule)
-    server.promised = method.guarantee(sizes, runtime.training)
+    if method.protects == "record":
+        server.promised, server.sizes = method.guarantee(sizes, runtime.training), sizes
     return World(server, fleet, runtime, sites, ledger, run_folder)
 
 

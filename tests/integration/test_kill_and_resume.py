@@ -222,9 +222,11 @@ def test_every_upload_that_left_a_worker_counts_whenever_something_died(runs, nu
     assert sum(received.values()) - received[""] >= 3 * 2  # a worker's death may leave one site out
     last = left_behind(folder.path)[1][-1]
     assert last["privacy"]["refused"] is None
-    if "worker" not in PRIVATE["dplora in workers"][number]:  # else one may be lost on its way to the server
-        assert last["epsilon"] == pytest.approx(max(one[-1] for one in spent.values() if one))
-    assert any(last["epsilon"] == pytest.approx(epsilon) for one in spent.values() for epsilon in one)
+    most = max(one[-1] for one in spent.values() if one)
+    if "worker" in PRIVATE["dplora in workers"][number]:  # one may be lost on its way, and counts as if it was not
+        assert last["epsilon"] > most or last["epsilon"] == pytest.approx(most)
+    else:
+        assert last["epsilon"] == pytest.approx(most)
 
 
 def test_nothing_but_the_last_two_checkpoints_is_left(runs):

@@ -176,8 +176,8 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.guarantee:
-            side.server.promised = plan.guarantee
-            side.server.caveats = _caveats(plan, people, side.server)
+            side.server.promised, side.server.sizes = plan.guarantee, [site.size for site in people.sites]
+            side.server.caveats = _caveats(plan, side.server)
             for said in side.server.caveats:
                 say(said, public=True)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
@@ -214,10 +214,10 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     return Result(folder.path, side.server.published)
 
 
-def _caveats(plan: Plan, people: Population, server: Server) -> list[str]:
+def _caveats(plan: Plan, server: Server) -> list[str]:
     """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
     said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
-    for one in caveats(plan.experiment, plan.privacy, [site.size for site in people.sites]):
+    for one in caveats(plan.experiment, plan.privacy, server.sizes):
         if {"said": one} not in said.lines:
             said.append({"said": one})
     return [line["said"] for line in said.lines]

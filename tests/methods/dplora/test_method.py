@@ -20,8 +20,10 @@ from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.observation import length
+from murmura.privacy.reported import ReportedEpsilons
 from murmura.privacy.standing import rounded
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean
@@ -411,6 +413,20 @@ def test_a_dead_site_is_left_out_and_counts_with_all_that_it_may_have_spent(toke
     assert "privacy" not in world.stores()["site-1"]
     for row in world.server.rows[1:]:
         assert row["privacy"]["epsilon"] == world.server.promised.spent.value
+
+
+@pytest.mark.parametrize("target", [None, 4.0])
+def test_rounds_that_are_done_again_and_do_not_arrive_count_too(tokenizer, tmp_path, target):
+    method = dplora(rounds=2, epsilon=target, noise_multiplier=None if target else 1.0)
+    world = make_world(tokenizer, method, tmp_path, sizes=SIZES, training=CLIPPED)
+    told = []
+    for _ in range(3):
+        guarantee.asked(world.server, method.config, ["site-1"])
+        told.append(world.server.journal(REPORTED, ReportedEpsilons).worst["epsilon"])
+    assert told[0] == told[1] == max(world.server.promised.spent.value, target or 0.0)
+    plans = [guarantee.plan(method.config, CLIPPED, size) for size in SIZES]
+    thrice = max(one.epsilon(one.steps // 2 * 3, method.config.accountant).value for one in plans)
+    assert told[2] == (rounded(thrice, target) if target else thrice) > told[1]
 
 
 @pytest.mark.parametrize("target", [None, 4.0])

@@ -47,6 +47,7 @@ class Server:
         rows: metrics of each finished round, round 0 being before training.
         about: JSON that tells what run this is; saved in every checkpoint.
         promised: what the run promises of private data; None: nothing.
+        sizes: how many records each site takes part with, where it promises something.
         caveats: what to say beside the guarantee of every round, in sentences.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
@@ -75,6 +76,7 @@ class Server:
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
         self.promised: Guarantee | None = None
+        self.sizes: Sequence[int] = ()
         self.caveats: list[str] = []
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None

@@ -163,12 +163,21 @@ class Guard:
 
 def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
     """Note who is asked to train: what leaves a site has cost it something, whether it arrives here or not."""
-    assert server.promised is not None, "noise has a plan"
-    promised = max(config.epsilon or 0.0, server.promised.spent.value)
     reported = server.journal(REPORTED, ReportedEpsilons)
     asking = server.may_answer(sites, reported.ever_asked)
-    reported.asked(asking, server.round, lambda times: promised if times <= config.rounds else None)
+    reported.asked(asking, server.round, lambda times: _promised(server, config, times))
     _note_worst(server, config)
+
+
+def _promised(server: Server, config: DPLoRAConfig, times: int) -> float:
+    """The ε, for any site, of answering so often: more often than there are rounds where some are done again."""
+    assert server.promised is not None, "noise has a plan"
+    if times <= config.rounds:
+        return max(config.epsilon or 0.0, server.promised.spent.value)
+    training = server.runtime.training
+    plans = [(plan(config, training, size), times * steps_of(size, training)) for size in set(server.sizes)]
+    most = max(one.epsilon(steps, config.accountant).value for one, steps in plans)
+    return most if config.epsilon is None else rounded(most, config.epsilon)
 
 
 def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None) -> None:
