@@ -40,7 +40,7 @@ def murmura(*words, fails=False):
         *((one, "this is not an address") for one in ("[::1]:", "::1", "::1:9000")),
         *(
             (one, "no machine can be called so")
-            for one in ("", ":9443", "[foo]:1", " foo", "-x", "10.0.0.999", "a..b", "a b")
+            for one in ("", ":9443", "[foo]:1", " foo", "-x", "*.foo", "10.0.0.999", "a..b", "a b")
         ),
         ("bücher.example:9000", "Give it as xn--bcher-kva.example"),
         *((one, "stands for every address") for one in ("0.0.0.0", "[::]:9000")),
@@ -77,6 +77,7 @@ def test_a_server_that_cannot_begin_leaves_no_run_behind(file, tmp_path):
     murmura("site", "init", folder / "heart")
     murmura("federation", "add", folder, folder / "heart" / "public.json")
     assert "no machine can be called so" in murmura("federation", "certify", folder, "a b", fails=True)
+    assert "*.example.org" in murmura("federation", "certify", folder, "*.example.org")
     taken = socket.create_server(("127.0.0.1", 0))
     for words, why in (
         (["--listen", f"127.0.0.1:{taken.getsockname()[1]}"], "Stop what listens there already"),

@@ -43,11 +43,8 @@ def new(
     if names:
         experiment = experiment.without_records()
     folders = found(prepare(experiment), out, address, names)
-    typer.echo(f"{out}: {len(folders)} sites ({', '.join(folders)}).")
-    if names is None:
-        typer.echo("Each site's folder has its share of the experiment's records. What to do next:")
-    else:
-        typer.echo("What to do next:")
+    shared = "" if names else " Each site's folder has its share of the experiment's records."
+    typer.echo(f"{out}: {len(folders)} sites ({', '.join(folders)}).{shared} What to do next:")
     typer.echo(
         "  1. Give each owner @federation and the site's folder, beside one another. The owner edits site.toml, and"
     )

@@ -217,7 +217,8 @@ def certify(folder: Path, further: Sequence[str] = ()) -> list[str]:
         CheckpointError: something cannot be read or written.
     """
     host, _ = split(server_of(folder / FEDERATION))
-    own, named = folder / SERVER, list(dict.fromkeys([host, *map(machine, further), "localhost", "127.0.0.1"]))
+    others = [f"*.{machine(one[2:])}" if one.startswith("*.") else machine(one) for one in further]  # all of a domain
+    own, named = folder / SERVER, list(dict.fromkeys([host, *others, "localhost", "127.0.0.1"]))
     new_server(own / _CERTIFICATE, own / _KEY, named, folder / FEDERATION / AUTHORITY, own / _AUTHORITY_KEY)
     return named
 

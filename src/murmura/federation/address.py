@@ -34,7 +34,7 @@ def joined(host: str, port: int) -> str:
 
 
 def machine(name: str) -> str:
-    """The same, if a machine can be called so, or all of a domain (``*.example.org``).
+    """The same, if a machine can be called so.
 
     Raises:
         ConfigError: it cannot.
@@ -42,7 +42,7 @@ def machine(name: str) -> str:
     try:
         return str(ip_address(name))
     except ValueError:
-        labels = name.removeprefix("*.").removesuffix(".").split(".")
+        labels = name.removesuffix(".").split(".")
     # What ends in digits is no name but an address, and was none.
     if len(name) > _LONGEST or labels[-1].isdigit() or not all(map(_LABEL.fullmatch, labels)):
         fix = "Give a name, or an address such as 192.0.2.1."

@@ -113,7 +113,8 @@ def look(folder: Path) -> Status:
         bytes_down=down,
         **_recorded(rows),
     )
-    if found.epsilon is not None and (found.state in ("stopped", "waiting") or (folder / schema.RESUMED).exists()):
+    interrupted = found.state in ("stopped", "waiting") or (folder / schema.RESUMED).exists()
+    if found.epsilon is not None and found.state != "finished" and interrupted:
         found = replace(found, epsilon=_spent(folder, found, method))
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
