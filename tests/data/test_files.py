@@ -150,6 +150,12 @@ def test_blank_lines_may_stand_before_a_csv_header(table):
     assert rows(path) == [Row(Place(str(path), 4), {"text": "a", "n": "1"})]
 
 
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_excels_line_on_what_separates_is_no_header(table, separator):
+    path = table(f"sep={separator}\r\nn{separator}text\r\n1{separator}a\r\n")
+    assert rows(path) == [Row(Place(str(path), 3), {"n": "1", "text": "a"})]
+
+
 @pytest.mark.parametrize("name", ["site.csv", "site.tsv"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_the_header_tells_what_separates_the_columns(table, separator, name):

@@ -55,6 +55,26 @@ def test_a_table_must_have_what_records_need_and_what_the_user_named():
         Layout.of(Document, None, "clinic").check_header(["text"], "x.csv")
 
 
+@pytest.mark.parametrize(
+    ("columns", "kind"),
+    [
+        (["text", "label"], "labelled"),
+        (["text", "n"], "document"),
+        (["prompt", "chosen", "rejected", "text"], "preference"),
+        (["instruction", "answer"], None),
+    ],
+)
+def test_columns_of_another_kind_are_known(columns, kind):
+    layout = Layout.of(Instruction, None, None)
+    with pytest.raises(DataError, match="no column") as table:
+        layout.check_header(columns, "x.csv")
+    with pytest.raises(BadValueError) as record:
+        layout.read(dict.fromkeys(columns, "a"))
+    for told in (str(table.value), record.value.fix):
+        assert ("The columns are those of the kind" in told) == (kind is not None)
+        assert kind is None or f"of the kind '{kind}'. If another" in told
+
+
 def test_only_the_columns_in_use_are_wanted():
     layout = Layout.of(Document, {"text": "body"}, "user")
     assert layout.wanted(["id", "user", "body", "text"]) == ["user", "body"]

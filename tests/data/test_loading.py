@@ -127,6 +127,8 @@ def test_sources_that_are_not_there(jsonl, tmp_path):
         load_records(tmp_path / "clinics.jsonl", Instruction)
     with pytest.raises(DataError, match=r"there is no such file.*owner/name"):
         load_records("imdb", Instruction)
+    with pytest.raises(DataError, match=r"there is no such file\. Write '~' out"):
+        load_records("~/imdb.jsonl", Instruction)
     with pytest.raises(DataError, match="a folder where a file is expected"):
         load_records(tmp_path, Instruction)
     with pytest.raises(DataError, match="a file has no split 'test'"):

@@ -170,9 +170,10 @@ def _separator(path: Path, layout: Layout[Any]) -> str:
 
 
 def _header(reader: Iterator[list[str]]) -> list[str] | None:
-    """The first row with something in it: blank lines, and those of separators alone, may stand before it."""
+    """The first row with something in it: blank lines, those of separators alone, and Excel's ``sep=;`` may come before
+    it."""
     nothing = "".join(_SEPARATORS) + " "
-    return next((cells for cells in reader if "".join(cells).strip(nothing)), None)
+    return next((cells for cells in reader if "".join(cells).strip(nothing) not in ("", "sep=")), None)
 
 
 def _read_parquet(path: Path, layout: Layout[Any]) -> Rows:

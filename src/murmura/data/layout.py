@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Generic, Literal
 
-from murmura.data.records import R
+from murmura.data.records import KINDS, R
 from murmura.errors import DataError, nearest
 
 RECODE = (
@@ -140,6 +140,15 @@ class Layout(Generic[R]):
             return f"It was named as the column of the {'users' if column == self.user_column else 'sites'}"
         return f"If another column holds it: {self._renaming(field, 'COLUMN')}"
 
+    def _other_kind(self, columns: Iterable[str]) -> str:
+        """A blank and a sentence on the kind of record whose fields these columns are called like, if there is one."""
+        shares: dict[str, tuple[int, float]] = {}
+        for name, kind in KINDS.items() if self.kind in KINDS.values() else ():
+            held = {field.name for field in fields(kind)} & set(columns)
+            if kind is not self.kind and held.issuperset(kind.required):
+                shares[name] = len(held), len(held) / len(fields(kind))
+        return f" The columns are those of the kind '{max(shares, key=lambda name: shares[name])}'." if shares else ""
+
     def wanted(self, header: Iterable[str]) -> list[str]:
         """Those columns of a table that are to be read."""
         ours = {*self.columns.values(), *self.named}
@@ -156,7 +165,7 @@ class Layout(Generic[R]):
         needed: list[str] = [self.columns[name] for name in self.required]
         for column in dict.fromkeys([*needed, *sorted(self.named)]):
             if column not in found:
-                fix = f"{nearest(column, found)} {self._another(column)}."
+                fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column)}."
                 raise DataError(f"no column '{column}'", where=where, fix=fix)
         ours = self.wanted(found)
         unread = {name.strip().casefold(): name for name in found if name not in ours}
@@ -178,7 +187,8 @@ class Layout(Generic[R]):
             value = values.get(column)
             if field in self.required:
                 if column not in values:
-                    raise BadValueError(_missing(column, values), f"{self.expected}. {self._another(column)}")
+                    fix = f"{self.expected}.{self._other_kind(values)} {self._another(column)}"
+                    raise BadValueError(_missing(column, values), fix)
                 record[field] = text(value, column, values)
             elif field == "label":
                 record[field] = "" if is_blank(value) else word(value, column, values)

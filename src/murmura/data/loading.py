@@ -219,6 +219,8 @@ def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None, st
 def _no_file(path: Path) -> DataError:
     if path.is_symlink():
         return DataError("a link that leads nowhere", where=str(path), fix=f"It points to {path.readlink()}.")
+    if "~" in path.parts:
+        return DataError("there is no such file", where=str(path), fix="Write '~' out: the path of your home folder.")
     neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     fix = nearest_file(path.name, neighbours) or "Expected a file, or a Hugging Face id: owner/name."
     return DataError("there is no such file", where=str(path), fix=fix)
