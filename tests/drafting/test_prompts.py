@@ -1,4 +1,5 @@
 import random
+from collections import Counter
 
 import pytest
 
@@ -41,6 +42,19 @@ def test_where_one_kind_runs_out_the_other_fills_up():
     records = [Instruction(f"task {i}", "", "y") for i in range(5)] + [Instruction("rare", "input", "y")]
     assert [bool(r.input) for r in alternating(records, 4, random.Random(0))] == [True, False, False, False]
     assert len(alternating(records[:3], 4, random.Random(0))) == 3
+
+
+@pytest.mark.parametrize("inputs", [1, 4, 10])
+def test_a_single_record_is_any_of_them_alike(inputs):
+    records = [Instruction(f"task {i}", "input" if i < inputs else "", "y") for i in range(10)]
+    shown = Counter(record for seed in range(3000) for record in alternating(records, 1, random.Random(seed)))
+    assert all(abs(shown[record] - 300) < 5 * 300**0.5 for record in records)
+
+
+def test_of_an_odd_number_either_kind_may_be_shown_more():
+    records = [Instruction(f"task {i}", "input" if i < 5 else "", "y") for i in range(10)]
+    more = Counter(sum(bool(r.input) for r in alternating(records, 3, random.Random(seed))) for seed in range(50))
+    assert more.keys() == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.forecast import Part
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.traits import AveragingTraits
+from murmura.federation.wire.messages import LATE, Failure
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.methods.averaging import Averaging
@@ -152,6 +153,25 @@ def test_a_missing_site_is_missing_from_the_sum(tokenizer, tmp_path):
     assert summed.server.rows[1]["events"] == ["site site-1 did not answer 'train': gone"]
 
 
+@pytest.mark.parametrize("kind", [EveryOther, OneByOne])
+def test_a_control_variate_whose_change_was_lost_is_as_if_its_site_had_been_absent(tokenizer, tmp_path, kind):
+    """In the first of four rounds, where the site has trained, and where it has not."""
+
+    class Losing(LocalEngine):
+        def ask(self, ask, sites):
+            for answer in super().ask(ask, sites):
+                gone = answer.site == "site-1" and (ask.verb, ask.round) == ("train", 1)
+                yield Failure("site-1", LATE) if gone else answer
+
+    absent = failing(LocalEngine, lambda site, ask: (site, ask.verb, ask.round) == ("site-1", "train", 1))
+    lost, without = (
+        lead(tokenizer, method(kind, rounds=4, local="scaffold"), tmp_path / name, training=SGD, engine=engine)
+        for name, engine in (("lost", Losing), ("absent", absent))
+    )
+    assert_same(lost.server.adapter, without.server.adapter)
+    assert_same(lost.server.store["control"], without.server.store["control"])
+
+
 def test_nobody_at_all_stops_the_run(tokenizer, tmp_path):
     gone = failing(LocalEngine, lambda site, ask: ask.verb == "train")
     with pytest.raises(RunError, match="nothing to average"):
@@ -220,7 +240,7 @@ def test_sites_that_clip_their_updates_may_train_with_a_proximal_term(name, rule
 
 @pytest.mark.parametrize(
     ("options", "kept"),
-    [({}, (0, 0)), ({"local": "scaffold"}, (1, 1)), ({"server": "fedadam"}, (4, 0)), ({"rule": "fedsa"}, (0, 1))],
+    [({}, (0, 0)), ({"local": "scaffold"}, (1, 2)), ({"server": "fedadam"}, (4, 0)), ({"rule": "fedsa"}, (0, 1))],
 )
 def test_the_forecast_has_what_the_parts_send_and_keep(options, kept):
     found = method(**options).forecast(Part(range(5), 1, True, SGD, adapter=100, down=80, up=60))

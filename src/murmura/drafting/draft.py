@@ -245,7 +245,8 @@ def _fitting(runtime: ModelRuntime, desk: _Desk, attempt: _Attempt, limit: int) 
         ids = runtime.prompt_ids(attempt.prompt(attempt.shown[:count]))
         if runtime.context is None or len(ids) + limit <= runtime.context:
             break
-        desk.counts["prompts.shortened"] += count > 0
+    if count < len(attempt.shown):
+        desk.counts["prompts.shortened"] += 1
     return ids
 
 

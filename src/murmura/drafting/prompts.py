@@ -55,8 +55,13 @@ def example_prompt(shown: Sequence[Instruction], task: str, inputs: bool) -> str
 
 
 def alternating(records: Sequence[Instruction], count: int, rng: random.Random) -> list[Instruction]:
-    """``count`` records at random, with and without input by turns; where one kind runs out, the other fills up."""
+    """``count`` records at random, with and without input by turns; where one kind runs out, the other fills up.
+
+    Of an odd number one kind gets more. Which one is drawn, so that a single record is any of them alike.
+    """
     kinds = [[r for r in records if r.input], [r for r in records if not r.input]]
+    if count % 2 and all(kinds) and rng.randrange(len(records)) >= len(kinds[0]):
+        kinds.reverse()
     for kind in kinds:
         rng.shuffle(kind)
     chosen: list[Instruction] = []

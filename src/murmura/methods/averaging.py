@@ -77,7 +77,7 @@ class Averaging(Method):
             down=part.down + self.local.sets * part.adapter,
             up=part.up + self.local.sets * part.adapter,
             server_keeps=(self.local.sets + moments) * part.adapter,
-            site_keeps=(self.local.sets + self.keeps_adapters) * part.adapter,
+            site_keeps=(self.local.site_sets + self.keeps_adapters) * part.adapter,
         )
 
     # ---- on the server -------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Averaging(Method):
             sums = Sum()
             replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)
             self._step(server, optimizer, fleet.round, self.contributions(server, replies))
-        self.local.settle(server, sums.fields, len(fleet.sites))
+        self.local.settle(server, cohort, sums, len(fleet.sites))
 
     def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
         """Why a reply of this round cannot be averaged, so that it is left out by the name of its site; None where it

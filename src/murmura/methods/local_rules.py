@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from murmura.aggregation.config import AggregationConfig, Proximal
 from murmura.federation.wire.messages import Ask, Payload
 from murmura.federation.wire.releases import Release, Weights
+from murmura.federation.wire.sums import Sum
 from murmura.training.adapter import State, subtract, zeros_like
 from murmura.training.loop import Trained
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
-    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.cohort import Cohort, Site
 
 _CONTROL, _CHANGE = "control", "control_change"
+_ROUND = "control_round"  # of the change that a site keeps
+_UNCOUNTED = "control_uncounted"
 
 
 class LocalRule:
@@ -28,12 +31,14 @@ class LocalRule:
     Attributes:
         title: what reports call it; empty for plain training.
         releases: fields that replies have for it, besides the method's own. They are only ever summed.
-        sets: adapter-sized sets of tensors that it sends each way with every adapter, and keeps on either side.
+        sets: adapter-sized sets of tensors that it sends each way with every adapter, and keeps at the server.
+        site_sets: such sets that it keeps at each site.
     """
 
     title: ClassVar[str] = ""
     releases: ClassVar[Mapping[str, Release]] = {}
     sets: ClassVar[int] = 0
+    site_sets: ClassVar[int] = 0
 
     def __init__(self, config: AggregationConfig) -> None:
         self.config = config
@@ -54,10 +59,11 @@ class LocalRule:
         """The fields of ``releases``, for each site."""
         return {}
 
-    def settle(self, server: Server, sums: Payload, sites: int) -> None:
+    def settle(self, server: Server, asked: Sequence[str], sums: Sum, sites: int) -> None:
         """Take in the sums of the fields of ``releases``.
 
         Args:
+            asked: sites that were asked in this round, whether their replies are in the sums or not.
             sites: in the federation, asked or not.
         """
 
@@ -78,45 +84,65 @@ class Scaffold(LocalRule):
     After every optimiser step ``w ← w − η(c − c_k)``; then ``c_k⁺ = c_k − c + (W_t − w_K)/(K·η)`` with K the steps
     really taken, and at the server ``c ← c + (1/N) Σ (c_k⁺ − c_k)`` over the sites that replied. With AdamW the term
     with η is a mean Adam direction, not a gradient, as in OpenFedLLM.
+
+    A site cannot know whether its reply counted: it may be late, or lost on the way. Were c_k to change all the same,
+    c would no longer be the mean of them, for the rest of the run. So a site keeps the change apart, and takes it into
+    c_k when it is next asked, unless the server says that its replies have not counted since then.
     """
 
     title = "SCAFFOLD"
     releases: ClassVar[Mapping[str, Release]] = {_CHANGE: Weights("change of the site's control variate")}
     sets = 1
+    site_sets = 2
 
     def sends(self, server: Server) -> Payload:
-        return {_CONTROL: server.store.get(_CONTROL) or zeros_like(server.adapter)}
+        """c, and of each site whose last reply did not count, since which round none has."""
+        common = {_CONTROL: server.store.get(_CONTROL) or zeros_like(server.adapter)}
+        return {name: server.store[name] for name in (_UNCOUNTED,) if name in server.store} | common
 
     def like(self, server: Server) -> Payload:
         return {_CHANGE: server.adapter}
 
     def options(self, cohort: Cohort, ask: Ask, starts: Sequence[State]) -> dict[str, Any]:
         common = cohort.given(ask, _CONTROL)
-        return {"corrections": [subtract(c, own) for c, own in zip(common, _controls(cohort, common), strict=True)]}
+        owned = _controls(cohort, ask, common)
+        return {"corrections": [subtract(c, own) for c, own in zip(common, owned, strict=True)]}
 
     def told(self, cohort: Cohort, ask: Ask, starts: Sequence[State], trained: Sequence[Trained]) -> dict[str, Any]:
-        """The change of each site's control variate, which the site keeps."""
+        """The change of each site's control variate, which the site keeps beside it."""
         lr, common = ask["lr"], cohort.given(ask, _CONTROL)
         changes = []
-        owned = _controls(cohort, common)
+        owned = _controls(cohort, ask, common)
         for site, own, c, start, result in zip(cohort.sites, owned, common, starts, trained, strict=True):
             scale = 1 / (max(result.steps, 1) * lr)
             change = {name: (start[name] - result.state[name]) * scale - c[name] for name in own}
-            site.store[_CONTROL] = {name: own[name] + change[name] for name in own}
+            site.store |= {_CONTROL: own, _CHANGE: change, _ROUND: ask.round}
             changes.append(change)
         return {_CHANGE: changes}
 
-    def settle(self, server: Server, sums: Payload, sites: int) -> None:
-        if _CHANGE not in sums:
+    def settle(self, server: Server, asked: Sequence[str], sums: Sum, sites: int) -> None:
+        before = server.store.pop(_UNCOUNTED, {})
+        since = before | {site: before.get(site, server.round) for site in asked}
+        if uncounted := {site: round for site, round in since.items() if site not in sums.sites}:
+            server.store[_UNCOUNTED] = uncounted
+        if _CHANGE not in sums.fields:
             return
         control, changes = server.store.get(_CONTROL) or zeros_like(server.adapter), sums[_CHANGE]
         # N is all sites: one that was not asked keeps its c_k, so that c stays the mean of all of them.
         server.store[_CONTROL] = {name: (c.double() + changes[name] / sites).float() for name, c in control.items()}
 
 
-def _controls(cohort: Cohort, like: Sequence[State]) -> list[State]:
-    """c_k of each site, zero before it ever trained."""
-    return [site.store.get(_CONTROL) or zeros_like(c) for site, c in zip(cohort.sites, like, strict=True)]
+def _controls(cohort: Cohort, ask: Ask, like: Sequence[State]) -> list[State]:
+    """c_k of each site, zero before it ever trained, with its last change if that counted."""
+    uncounted = ask.shared.get(_UNCOUNTED, {})
+    return [_control(site, uncounted.get(site.name), c) for site, c in zip(cohort.sites, like, strict=True)]
+
+
+def _control(site: Site, uncounted_since: int | None, like: State) -> State:
+    own: State = site.store.get(_CONTROL) or zeros_like(like)
+    if _CHANGE not in site.store or (uncounted_since is not None and site.store[_ROUND] >= uncounted_since):
+        return own
+    return {name: own[name] + change for name, change in site.store[_CHANGE].items()}
 
 
 LOCAL_RULES: dict[str, type[LocalRule]] = {"plain": LocalRule, "fedprox": FedProx, "scaffold": Scaffold}

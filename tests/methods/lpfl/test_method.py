@@ -34,7 +34,7 @@ from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
 from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
-from tests.federation.world import begun, connect, verbs_of
+from tests.federation.world import begun, connect, failing, verbs_of
 from tests.methods.harness import furthest, same
 
 WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")}
@@ -152,6 +152,12 @@ def test_more_of_the_pool_is_used_than_by_labels_alone(llama, tokenizer, tmp_pat
     assert all(site.store["annotated"] == [] and len(site.store["pool"]) == site.size - 4 for site in world.sites)
     assert all("pseudo_accuracy" not in row for row in world.rows)
     assert world.method.verbs() == ["train"]
+
+
+def test_a_site_that_missed_all_training_annotates_too(llama, tokenizer, tmp_path):
+    away = failing(LocalEngine, lambda site, ask: (site, ask.verb) == ("site-1", "train") and ask.round == 1)
+    world = World(llama, tokenizer, tmp_path, config(), engine=away).lead()
+    assert [row.get("annotated") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
 
 
 def test_a_closed_gate_annotates_nothing_until_the_last_event_and_both_are_told(llama, tokenizer, tmp_path, capsys):

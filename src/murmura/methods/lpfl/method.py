@@ -161,6 +161,8 @@ class LPFL(Averaging):
     )
     def annotate(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Give a part of each site's pool the labels that the global model gives it; texts and labels stay here."""
+        for site in cohort.sites:  # of which one may have missed all training
+            self._begin(cohort, site)
         pools: list[list[int]] = [site.store[_POOL] for site in cohort.sites]
         due = [
             self._schedule.due(ask["event"], ask["accuracy"], site.store[_FIRST], len(pool))
@@ -207,8 +209,7 @@ class LPFL(Averaging):
 
     def _shard(self, cohort: Cohort, site: Site) -> list[ClozeRecord]:
         """What a site trains on now."""
-        if _LABELLED not in site.store:
-            self._begin(cohort, site)
+        self._begin(cohort, site)
         known: list[int] = site.store[_LABELLED]
         given: dict[int, list[float]] = dict(site.store[_ANNOTATED])
         found = cohort.tokenised(site, [site.records[index] for index in [*known, *given]], common=True)
@@ -218,7 +219,9 @@ class LPFL(Averaging):
         return [*found[: len(known)], *annotated]
 
     def _begin(self, cohort: Cohort, site: Site) -> None:
-        """Decide which records keep their label; all others are the pool."""
+        """Decide which records keep their label, if that is not decided yet; all others are the pool."""
+        if _LABELLED in site.store:
+            return
         self.check(site.name, site.records)
         known = self._known(site.records, cohort.stream)
         pool = sorted(set(range(site.size)) - set(known))
