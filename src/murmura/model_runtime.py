@@ -95,6 +95,12 @@ class ModelRuntime:
         """What a trained model is compared with: the run's ``model.adapter``, or the model as it was loaded."""
         return self.bank.untrained if self._start is None else self._start
 
+    def is_origin(self, state: State) -> bool:
+        """Whether a state makes the model what training began with."""
+        if self._start is None:
+            return state is self.bank.untrained or self.bank.adds_nothing(state)
+        return is_same(state, self._start)
+
     @property
     def step(self) -> StepFactory:
         """What computes the gradients of local training on tokenised records."""

@@ -31,6 +31,20 @@ def test_what_seeds_tell_apart_is_called_better_by_how_much(tmp_path):
     assert leaking.startswith("B leaks more (AUC) than A by 0.103")
 
 
+def test_leakage_is_compared_by_one_attack(tmp_path):
+    """Two arms that leak alike by each attack, of which one was the strongest here and another there."""
+    found = []
+    for name, strongest in (("A", "error zone"), ("B", "loss difference")):
+        for seed in range(3):
+            off = seed / 1000
+            each = {"error zone": [0.7 + off, 0.6, 0.8], "loss difference": [0.6 + off, 0.5, 0.7]}
+            attack = {"attack": strongest, "members": 80, "others": 60, "each": each}
+            figures = {"heldout_loss": 2.1 + (0.1 + off if name == "A" else off), "attack_auc": each[strongest][0]}
+            last = metrics(2, **figures, attacks={"attack": attack})
+            found.append(write_run(tmp_path / f"{name}-{seed}", name, seed, [metrics(0), last]))
+    assert not any("leaks" in one for one in which_is_better(rows_of(*found)))
+
+
 def test_what_seeds_do_not_tell_apart_is_not(tmp_path):
     [only] = which_is_better(rows(tmp_path, {"A": GOOD, "B": LIKE}))
     assert only.endswith("p is corrected for all pairs of rows (Holm), intervals are not.")

@@ -153,6 +153,15 @@ def test_arms_are_compared_by_one_attack_that_finds_most_in_all_of_them_together
     assert other.leakage.mean == 0.82 and other.leakage_at_most == pytest.approx(0.87)
 
 
+def test_the_control_is_never_the_attack(tmp_path):
+    """Its AUC is that of records of another kind, too, which no arm can help."""
+    one = attacked(tmp_path, "one", "error zone", error_zone=0.66, plain_loss=0.7)
+    other = attacked(tmp_path, "other", "error zone", error_zone=0.5, plain_loss=0.7)
+    one, other = attacked_alike([one, other])
+    assert other.attacks == {"attack": "error zone"}
+    assert compared([one, other], "one", LEAKAGE)["other"].estimate.mean == pytest.approx(-0.16)
+
+
 def test_single_uploads_are_compared_by_one_attack_too(tmp_path):
     one = attacked(tmp_path, "one", "error zone", target="upload", error_zone=0.8, loss_difference=0.7)
     other = attacked(tmp_path, "other", "loss difference", target="upload", error_zone=0.82, loss_difference=0.71)

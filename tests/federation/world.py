@@ -57,11 +57,10 @@ def make_sites(*sizes, folder=None):
     ]
 
 
-def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots=8):
+def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots=8, start=None):
     reading = InstructionReading(template("chat", tokenizer), tokenizer, 96)
-    return ModelRuntime(
-        Bank(model or make_llama(tokenizer), lora), tokenizer, reading, training, max_length=96, slots=slots
-    )
+    bank = Bank(model or make_llama(tokenizer), lora)
+    return ModelRuntime(bank, tokenizer, reading, training, max_length=96, slots=slots, start=start)
 
 
 def evaluation_set(sample=2, heldout=3):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,8 +54,8 @@ class Bench:
     read: list
 
     @property
-    def bank(self):
-        return SimpleNamespace(untrained=BASE)
+    def origin(self):
+        return BASE
 
     def tokenise_fitting(self, records):
         return list(records)

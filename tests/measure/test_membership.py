@@ -48,6 +48,16 @@ def attacked(task, bench, adapter, members, others):
     return public.against(counted, seen.tally)
 
 
+def test_what_a_run_began_with_says_nothing(tokenizer):
+    """An adapter that was tuned before has learnt nothing of the run's records yet."""
+    start = random_state(make_workbench(tokenizer).bank, 0, scale=0.5)
+    bench = make_workbench(tokenizer, start=start)
+    [found] = scores_of(bench, [start], [OTHERS])
+    assert set(found["error zone"]) == set(found["window votes"]) == {0.5} and not found["loss difference"].any()
+    [moved] = scores_of(bench, [bench.bank.untrained], [OTHERS])
+    assert np.abs(moved["loss difference"]).min() > 0
+
+
 @pytest.fixture(scope="module")
 def overfitted(tokenizer):
     bench = make_workbench(tokenizer, lora=None)  # an untrained model learns little with adapters alone

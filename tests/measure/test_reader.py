@@ -64,6 +64,14 @@ def test_an_adapter_that_adds_nothing_is_the_base_model(bench, reading):
     assert counts(reading) == (6, 0)
 
 
+def test_the_adapter_that_training_began_with_is_known_by_its_values(tokenizer, bench):
+    start = random_state(bench.bank, 0)
+    begun = make_workbench(tokenizer, start=start)
+    arrived = {name: tensor.clone() for name, tensor in start.items()}
+    assert begun.is_origin(start) and begun.is_origin(arrived) and bench.is_origin(bench.bank.untrained)
+    assert not begun.is_origin(begun.bank.untrained) and not bench.is_origin(start)
+
+
 def test_held_out_records_that_are_attacked_are_read_once(bench, reading):
     public = evaluation_set(heldout=5)
     nonmembers, adapter = Nonmembers(public, 200, Stream(0)), random_state(bench.bank, 0)

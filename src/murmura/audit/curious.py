@@ -16,7 +16,7 @@ _LEAST = 1e-6  # of a standard deviation, in nats
 
 
 def trajectory(losses: Losses) -> AttackScores:
-    """By how many nats a token the global model finds a record likelier than the base model does, on average over the
+    """By how many nats a token the global model finds a record likelier than the model before training does, on average over the
     rounds. Liu et al. 2022 train a classifier on such a trajectory of losses; here it is its mean height."""
     return _split(losses, (losses.base - losses.models.mean(axis=0))[None, :])
 
@@ -25,7 +25,7 @@ def rmia(losses: Losses, target: np.ndarray) -> AttackScores:
     """RMIA (Zarifzadeh et al. 2024, arXiv 2312.03262), with models as references that have not seen the record.
 
     Of a record x, asked about a site, p(x) is the likelihood of a token under the target, its geometric mean, and P(x)
-    the mean of the same under the references: the base model, and the first upload of every other site, which has seen
+    the mean of the same under the references: the model before training, and the first upload of every other site, which has seen
     none of this site's records if it is of the first round. The score is the share of other records z with
     (p(x)/P(x)) / (p(z)/P(z)) ≥ γ = 1, where equality counts half: of one of the others one z is the record itself, and
     in a model that has learnt nothing all ratios are equal, so that members would win every such tie.

@@ -25,7 +25,7 @@ class Losses:
     Attributes:
         sites: K names, those of the sample.
         owners: int64 [M], the place of each member's site among them.
-        base: float64 [M + N], under the base model.
+        base: float64 [M + N], under the model before training.
         models: float64 [R, M + N], under the global model after each round.
         uploads: float64 [R, K, M + N], under each site's upload; NaN where there is none.
     """
@@ -94,7 +94,7 @@ def losses(
                 progress.advance(len(records) * len(some))
             return found
 
-        [base] = _read(task, bench, [bench.bank.untrained], records)
+        [base] = _read(task, bench, [bench.origin], records)
         progress.advance(len(records))
         for number, one in enumerate(rounds):
             heard = [site for site in sites if site in one.sites]

@@ -68,7 +68,7 @@ class Readings:
     """What models make of records, by site.
 
     Attributes:
-        members: of each site, its own records under its model and under the base model.
+        members: of each site, its own records under its model and under that before training.
         others: of each different model, the others likewise.
         rows: of each site, the place of its model in ``others``.
     """
@@ -79,7 +79,7 @@ class Readings:
 
 
 class Scorer:
-    """Reads records with models; what the base model makes of them is read once.
+    """Reads records with models; what the model before training makes of them is read once.
 
     Args:
         task: the kind of record.
@@ -99,7 +99,7 @@ class Scorer:
             models: of each site in the sample; the same object for several sites is one model.
             description: for the progress bar.
         """
-        base, others = self.runtime.bank.untrained, self.sample.others
+        base, others = self.runtime.origin, self.sample.others
         distinct = list({id(model): model for model in models.values()}.values())
         rows = {site: [model is one for one in distinct].index(True) for site, model in models.items()}
         own = {site: records for site, records in self.sample.members.items() if site in models}
@@ -136,7 +136,7 @@ def _closely(task: Task, sampling: Sampling) -> Read:
 
 
 def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:
-    """Every record's score by each attack that needs no more than its model and the base model.
+    """Every record's score by each attack that needs no more than its model and that before training.
 
     Raises:
         ConfigError: one of another package cannot be imported, or has the name of one of Murmura's.

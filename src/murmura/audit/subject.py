@@ -27,6 +27,7 @@ from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import SITE_JOURNAL, SITE_RECORDS
 from murmura.streams import Stream
+from murmura.training.adapter import load_peft
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ def subject(path: Path) -> Subject:
             fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
         )
     released = Released(experiment, folder)
-    runtime, stream = runtime_over(experiment, released.bank, released.tokenizer), Stream(experiment.run.seed)
+    start = load_peft(Path(experiment.model.adapter))[0] if experiment.model.adapter else None
+    runtime = runtime_over(experiment, released.bank, released.tokenizer, start)
+    stream = Stream(experiment.run.seed)
     method = method_of(experiment)
     prepared = records_of(experiment, method, runtime.reading)
     joined = prepared.planted.sites

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from statistics import fmean
 
-from murmura.compare.outcome import LEAKAGE, better
+from murmura.compare.outcome import LEAKAGE, better, figure_by, finding_most
 from murmura.compare.statistics import Difference, differences
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import GUESSING, Figure
@@ -50,14 +51,14 @@ def _name(one: Figure) -> str:
     return one.title.lower()
 
 
-def _against(ordered: Sequence[Row], key: str) -> Mapping[str, Difference]:
+def _against(ordered: Sequence[Row], key: str, attacks: Mapping[str, str] | None = None) -> Mapping[str, Difference]:
     """How a figure of the others differs from that of the first, over the seeds that both have."""
-    first, *others = ordered
-    return differences({row.label: _by_seed(row, key) for row in others}, _by_seed(first, key), picked=True)
+    values = {row.label: _by_seed(row, key, attacks or {}) for row in ordered}
+    return differences(values, values.pop(ordered[0].label), picked=True)
 
 
-def _by_seed(row: Row, key: str) -> dict[int, float]:
-    values = {run.seed: run.last.values.get(key) for run in row.runs if run.seed is not None}
+def _by_seed(row: Row, key: str, attacks: Mapping[str, str]) -> dict[int, float]:
+    values = {run.seed: figure_by(attacks, run.last, key) for run in row.runs if run.seed is not None}
     return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
 
 
@@ -92,10 +93,14 @@ def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
 
 
 def _leaking(ordered: Sequence[Row]) -> list[str]:
-    """Which others leak less than the best, or more, where seeds show it and the one that leaks more does leak."""
-    first, shown = ordered[0], {label: far for label, far in _against(ordered, LEAKAGE).items() if far.shown}
-    leak = {row.label: (row.cells[LEAKAGE].mean or 0.0) > GUESSING for row in ordered}
+    """Which others leak less than the best, or more, by one attack on all of them, where seeds show it and the one that
+    leaks more does leak."""
+    attacks = finding_most([run for row in ordered for run in row.runs])
+    first, found = ordered[0], _against(ordered, LEAKAGE, attacks)
+    shown = {label: far for label, far in found.items() if far.shown}
+    leak = {row.label: fmean(_by_seed(row, LEAKAGE, attacks).values() or [0.0]) > GUESSING for row in ordered}
+    leaks = f"by {attacks['attack']} (AUC)" if "attack" in attacks else "(AUC)"
     less = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean < 0 and leak[first.label]]
     more = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean > 0 and leak[label]]
-    told = [f"{first.label} leaks more (AUC) than {'; '.join(less)}."] if less else []
-    return told + ([f"{first.label} leaks less (AUC) than {'; '.join(more)}."] if more else [])
+    told = [f"{first.label} leaks more {leaks} than {'; '.join(less)}."] if less else []
+    return told + ([f"{first.label} leaks less {leaks} than {'; '.join(more)}."] if more else [])

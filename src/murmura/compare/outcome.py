@@ -11,6 +11,7 @@ from murmura.compare.arms import Candidate
 from murmura.compare.audited import Audited, of_models
 from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.errors import CheckpointError, PrivacyError
+from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.privacy import odometer
@@ -73,11 +74,7 @@ class Result:
 
     def figure_of(self, row: Round, key: str) -> float | None:
         """A figure of a round; None where it was not measured."""
-        for target, attack in self.attacks.items():
-            attacked, ends = row.attacks.get(target), (f"{target}_auc", f"{target}_auc_low", f"{target}_auc_high")
-            if attacked is not None and key in ends and attack in attacked.each:
-                return attacked.each[attack][ends.index(key)]
-        return row.values.get(key)
+        return figure_by(self.attacks, row, key)
 
     def estimate(self, key: str) -> Estimate | None:
         """Its mean over the seeds; None where no run measured it."""
@@ -160,22 +157,32 @@ def estimate(of: Figure, values: Sequence[float]) -> Estimate:
     return Estimate.of(values, 0.0, 1.0) if of.unit in (AUC, SHARE) else Estimate.of(values)
 
 
+def figure_by(attacks: Mapping[str, str], row: Round, key: str) -> float | None:
+    """A figure of a round, and leakage by the named attack on each target; None where it was not measured."""
+    for target, attack in attacks.items():
+        attacked, ends = row.attacks.get(target), (f"{target}_auc", f"{target}_auc_low", f"{target}_auc_high")
+        if attacked is not None and key in ends and attack in attacked.each:
+            return attacked.each[attack][ends.index(key)]
+    return row.values.get(key)
+
+
 def attacked_alike(results: Sequence[Result]) -> list[Result]:
     """The same, with the leakage of arms about one kind of record that of one attack, which finds most in all of them
     together, and that of their uploads likewise: were each measured by its own strongest, that choice would be a part
     of their differences."""
-    return [
-        replace(one, attacks=_finding_most([other for other in results if other.kind == one.kind])) for one in results
-    ]
+    runs: dict[str, list[RunRecord]] = {}
+    for one in results:
+        runs.setdefault(one.kind, []).extend(one.runs.values())
+    return [replace(one, attacks=finding_most(runs[one.kind])) for one in results]
 
 
-def _finding_most(results: Sequence[Result]) -> dict[str, str]:
-    """By what is attacked, the one of the attacks that were carried out on all arms that were attacked."""
+def finding_most(runs: Sequence[RunRecord]) -> dict[str, str]:
+    """By what is attacked, the one that finds most in all runs together of the attacks that were carried out on all
+    that were attacked. Never the control, whose AUC is also that of another kind of record, whoever trained on it."""
     found = {}
     for target in _TARGETS:
-        runs = [run for one in results for run in one.runs.values()]
         every = [attacked.each for run in runs if (attacked := run.last.attacks.get(target))]
-        if common := set.intersection(*map(set, every)) if every else set[str]():
+        if common := set.intersection(*map(set, every)) - {CONTROL} if every else set[str]():
             found[target] = max(sorted(common), key=lambda attack: sum(each[attack][0] for each in every))
     return found
 

@@ -15,6 +15,7 @@ from murmura.federation.method import Method
 from murmura.model_runtime import ModelRuntime
 from murmura.reading import Reading
 from murmura.resources import Loader, Resources, Side
+from murmura.training.adapter import State
 from murmura.training.bank import Bank
 
 
@@ -83,14 +84,17 @@ def in_context(experiment: Experiment, model: ModelSpec, found: Sequence[Supply]
     return ProcessContext(experiment, model, what, found)
 
 
-def runtime_over(experiment: Experiment, bank: Bank, tokenizer: Any) -> ModelRuntime:
+def runtime_over(experiment: Experiment, bank: Bank, tokenizer: Any, start: State | None = None) -> ModelRuntime:
     """Tools over a model that is loaded, for records as an experiment has them.
+
+    Args:
+        start: the adapter that training began with; None where it began with the model as it is loaded.
 
     Raises:
         ConfigError: records do not fit it; see ``reading``.
     """
     what = reading(experiment, tokenizer, bank.model.config, masked=not bank.head.is_decoder)
-    return _runtime(experiment, bank, tokenizer, what)
+    return _runtime(experiment, bank, tokenizer, what, start=start)
 
 
 def _runtime(

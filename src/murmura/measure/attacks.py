@@ -1,8 +1,9 @@
 """Membership inference: scores that are higher, the more a record looks like one that the model was trained on.
 
-All of them come from the same two passes over a record, one by the model in question and one by the base model it was
-tuned from, and train nothing. With ℓ_t the negative log-likelihood of a record's t-th token under the model, b_t under
-the base model, and Δ_t = b_t − ℓ_t (how much training has raised the token's log-probability):
+All of them come from the same two passes over a record, and train nothing: one by the model in question, and one by the
+model that training began with, which is the base model or that with ``model.adapter``. With ℓ_t the negative
+log-likelihood of a record's t-th token under the model, b_t under the one before, and Δ_t = b_t − ℓ_t (how much
+training has raised the token's log-probability):
 
 * *error zone* (Ilić et al. 2026, arXiv 2601.12104): over the tokens E that the model still gets wrong (not its argmax),
   with P = Σ_E max(Δ_t, 0) and N = Σ_E max(−Δ_t, 0), the paper's score is P / N. Here it is P / (P + N), which orders
@@ -11,8 +12,9 @@ the base model, and Δ_t = b_t − ℓ_t (how much training has raised the token
 * *loss difference*: the mean of Δ_t (calibration by a reference model; Watson et al. 2022; Carlini et al. 2022).
 * *window votes* (Chen et al. 2026, arXiv 2601.02751): for each window size w the share of windows of w tokens in a row
   whose Δ_t add up to more than 0, averaged over the paper's sizes, ``WINDOWS``; sizes beyond a record's tokens are left
-  out. A record of one token has one window.
-* *plain loss*: −mean(ℓ_t) (Yeom et al. 2018), which needs no base model: the naive control. A record that is easy for
+  out. A record of one token has one window. A window that has not moved counts half: where nothing was learnt, what
+  moves some records is how sums are rounded, which depends on what is read beside them.
+* *plain loss*: −mean(ℓ_t) (Yeom et al. 2018), which needs no model before: the naive control. A record that is easy for
   any model has a high one, whoever trained on it.
 """
 
@@ -31,7 +33,7 @@ CONTROL = "plain loss"
 
 @dataclass(frozen=True)
 class Passes:
-    """A record's tokens under the model in question and under the base model, at least one."""
+    """A record's tokens under the model in question and under the one that training began with, at least one."""
 
     model: TokenScores
     base: TokenScores
@@ -51,15 +53,17 @@ def error_zone(passes: Passes) -> float:
 
 
 def loss_difference(passes: Passes) -> float:
-    """By how many nats per token the model finds the record likelier than the base model does."""
+    """By how many nats per token the model finds the record likelier than the one before training does."""
     return float(passes.raised.mean())
 
 
 def window_votes(passes: Passes) -> float:
-    """The share of windows in which the model finds the record likelier than the base model does, in [0, 1]."""
+    """The share of windows in which the model finds the record likelier than the one before training does, in [0, 1];
+    equality counts half."""
     sums = np.concatenate([[0.0], passes.raised.cumsum()])
     sizes = [size for size in WINDOWS if size < len(sums)] or [len(sums) - 1]
-    return float(np.mean([(sums[size:] - sums[:-size] > 0).mean() for size in sizes]))
+    moved = [sums[size:] - sums[:-size] for size in sizes]
+    return float(np.mean([((one > 0) + 0.5 * (one == 0)).mean() for one in moved]))
 
 
 def plain_loss(passes: Passes) -> float:

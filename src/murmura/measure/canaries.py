@@ -74,7 +74,7 @@ class Canaries:
         with phase("audit"):
             if self._base is None:
                 every = range(len(self.canaries))
-                self._base = self._losses(runtime, [runtime.bank.untrained] * len(every), every)
+                self._base = self._losses(runtime, [runtime.origin] * len(every), every)
             whole = self._gains(runtime, [adapter] * len(self.canaries), range(len(self.canaries)))
             own = self._gains(runtime, [uploads[self.canaries[place].site] for place in heard], heard)
         figures = self._exposure("exposure", whole, range(len(self.canaries)))
@@ -94,7 +94,7 @@ class Canaries:
         return np.array([score.nll for score in scores]).reshape(len(places), width)
 
     def _gains(self, runtime: ModelRuntime, adapters: Sequence[State], places: Sequence[int]) -> np.ndarray:
-        """How many nats likelier candidates are than to the base model, which has seen none, [n, candidates]."""
+        """How many nats likelier candidates are than to the model before training, which has seen none, [n, candidates]."""
         assert self._base is not None
         return self._base[list(places)] - self._losses(runtime, adapters, places)
 

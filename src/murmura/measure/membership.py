@@ -38,7 +38,7 @@ def scores(
     reader: Reader, task: Task, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Sequence[Any]]
 ) -> list[Scores]:
     """Scores by every attack on a kind of record, of ``records[k]`` under ``adapters[k]``; all share batches."""
-    base = runtime.bank.untrained
+    base = runtime.origin
     with phase("attack"):
         found = reader.read(runtime, [*adapters, *[base] * len(adapters)], [*records, *records])
     pairs = zip(found[: len(adapters)], found[len(adapters) :], strict=True)

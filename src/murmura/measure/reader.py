@@ -13,7 +13,7 @@ Read = Callable[[ModelRuntime, Sequence[State], Sequence[Any]], list[TokenScores
 
 
 class Reader:
-    """Remembers what models made of records: the base model for good, others until the next ones come.
+    """Remembers what models made of records: what training began with for good, others until the next ones come.
 
     Args:
         read: how a kind of record is read, ``records[i]`` by ``adapters[i]``.
@@ -21,7 +21,7 @@ class Reader:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._base: dict[Any, TokenScores] = {}
+        self._origin: dict[Any, TokenScores] = {}
         self._others: dict[int, tuple[State, dict[Any, TokenScores]]] = {}
 
     def read(
@@ -29,13 +29,13 @@ class Reader:
     ) -> list[list[TokenScores]]:
         """What ``adapters[k]`` makes of ``records[k]``; what is not known yet is read in shared batches.
 
-        An adapter that adds nothing is the base model. Others are known by identity, so that none may be changed in
-        place while it is in use.
+        Models that are what training began with share what is known of it. Others are known by identity, so that none
+        may be changed in place while it is in use.
         """
-        base, bank = runtime.bank.untrained, runtime.bank
-        models = [base if adapter is base or bank.adds_nothing(adapter) else adapter for adapter in adapters]
-        kept = {id(model): self._others.get(id(model), (model, {})) for model in models if model is not base}
-        known = [self._base if model is base else kept[id(model)][1] for model in models]
+        origin = runtime.origin
+        models = [origin if runtime.is_origin(adapter) else adapter for adapter in adapters]
+        kept = {id(model): self._others.get(id(model), (model, {})) for model in models if model is not origin}
+        known = [self._origin if model is origin else kept[id(model)][1] for model in models]
         missing = {
             (id(found), record): (found, model, record)
             for found, model, own in zip(known, models, records, strict=True)
