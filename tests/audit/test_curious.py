@@ -78,8 +78,17 @@ def test_fedmia_is_its_definition(seen):
         return mean(parts)
 
     for x, site in enumerate(OWNERS):
-        assert found.members[x] == pytest.approx(score(x, site))
-    assert found.others[1, 2] == pytest.approx(score(len(OWNERS) + 2, 1))
+        assert 1 + found.members[x] == pytest.approx(score(x, site))
+    assert 1 + found.others[1, 2] == pytest.approx(score(len(OWNERS) + 2, 1))
+
+
+def test_fedmia_orders_what_is_far_from_all_others(seen):
+    """Where Φ is 1 to the last digit."""
+    seen.uploads[:] = np.array([2.99, 3.01, 3.0])[:, None]
+    for number, site in enumerate(OWNERS):
+        seen.uploads[:, site, number] -= 0.12 + 0.01 * number  # 12 to 22 standard deviations
+    found = fedmia(seen)
+    assert len(set(found.members)) == len(OWNERS) and found.members.min() > found.others.max()
 
 
 def test_fedmia_takes_three_sites_in_a_round(seen):

@@ -124,6 +124,30 @@ def test_one_that_could_not_be_made_can_be_made_again(file, tmp_path, monkeypatc
     murmura(*words)
 
 
+def test_sites_make_their_keys_themselves(file, tmp_path):
+    """In a federation whose records are shared out, too: who founds it could else speak for its sites."""
+    folder = tmp_path / "members"
+    murmura(
+        "federation",
+        "new",
+        file(aggregation={"secure": True}, evaluation={"attacks": False, "uploads": 0}),
+        "--out",
+        folder,
+    )
+    assert not [*folder.rglob("identity.pem"), *folder.rglob("roster.json")]
+    assert (folder / "heart" / "site.toml").exists()
+
+
+def test_a_deployment_is_none_of_another_engine(file, tmp_path):
+    """Whose checks are those of a simulation, in which nobody sees who is asked."""
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    murmura("site", "init", folder / "heart")
+    murmura("federation", "add", folder, folder / "heart" / "public.json")
+    for engine in ("local", "processes"):
+        assert "reached by 'flower'" in murmura("serve", folder, "--set", f"run.engine={engine}", fails=True)
+
+
 def test_no_private_key_is_in_what_is_handed_round(file, tmp_path):
     folder = tmp_path / "members"
     murmura("federation", "new", file(), "--out", folder)

@@ -16,8 +16,8 @@ _LEAST = 1e-6  # of a standard deviation, in nats
 
 
 def trajectory(losses: Losses) -> AttackScores:
-    """By how many nats a token the global model finds a record likelier than the model before training does, on average over the
-    rounds. Liu et al. 2022 train a classifier on such a trajectory of losses; here it is its mean height."""
+    """By how many nats a token the global model finds a record likelier than the model before training does, on average
+    over the rounds. Liu et al. 2022 train a classifier on such a trajectory of losses; here it is its mean height."""
     return _split(losses, (losses.base - losses.models.mean(axis=0))[None, :])
 
 
@@ -25,10 +25,10 @@ def rmia(losses: Losses, target: np.ndarray) -> AttackScores:
     """RMIA (Zarifzadeh et al. 2024, arXiv 2312.03262), with models as references that have not seen the record.
 
     Of a record x, asked about a site, p(x) is the likelihood of a token under the target, its geometric mean, and P(x)
-    the mean of the same under the references: the model before training, and the first upload of every other site, which has seen
-    none of this site's records if it is of the first round. The score is the share of other records z with
-    (p(x)/P(x)) / (p(z)/P(z)) ≥ γ = 1, where equality counts half: of one of the others one z is the record itself, and
-    in a model that has learnt nothing all ratios are equal, so that members would win every such tie.
+    the mean of the same under the references: the model before training, and the first upload of every other site,
+    which has seen none of this site's records if it is of the first round. The score is the share of other records z
+    with (p(x)/P(x)) / (p(z)/P(z)) ≥ γ = 1, where equality counts half: of one of the others one z is the record
+    itself, and in a model that has learnt nothing all ratios are equal, so that members would win every such tie.
 
     Args:
         losses: of all records.
@@ -49,7 +49,8 @@ def rmia(losses: Losses, target: np.ndarray) -> AttackScores:
 def fedmia(losses: Losses) -> AttackScores | None:
     """FedMIA (Zhu et al. 2024, arXiv 2402.06289), on losses: in every round in which a site sent an upload,
     Φ((μ − ℓ)/s), where ℓ is the record's loss under that upload, and μ and s are mean and standard deviation of its
-    losses under those of the other sites in that round; mean over these rounds.
+    losses under those of the other sites in that round; mean over these rounds. The score here is less by 1, as minus
+    the other tail: from 8 standard deviations on, which few sites give easily, Φ is 1 in float64 and orders nothing.
 
     Rounds in which fewer than two others sent anything are left out; None where a site has no other rounds.
     """
@@ -63,7 +64,7 @@ def fedmia(losses: Losses) -> AttackScores | None:
             rest = rest[~np.isnan(rest).any(axis=1)]
             if len(rest) > 1 and not np.isnan(uploads[site]).any():
                 spread = np.maximum(rest.std(axis=0, ddof=1), _LEAST)
-                scores.append(norm.cdf((rest.mean(axis=0) - uploads[site]) / spread))
+                scores.append(-norm.sf((rest.mean(axis=0) - uploads[site]) / spread))
         if not scores:
             return None
         found.append(np.mean(scores, axis=0))

@@ -54,11 +54,15 @@ def serve(
     from murmura.experiment.run import run
     from murmura.experiment.verbs import fingerprint
     from murmura.federation.address import split
+    from murmura.federation.engines import DEPLOYED
 
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other", fix="Give one of them.")
     changes = dict(parse_override(text) for text in override or [])
-    federation = Federation.load(folder, {"run.engine": "flower", **changes})
+    federation = Federation.load(folder, {"run.engine": DEPLOYED, **changes})
+    if federation.experiment.run.engine != DEPLOYED:  # what a network shows would be checked for as in a simulation
+        what = f"sites on machines of their own are reached by '{DEPLOYED}'"
+        raise ConfigError(what, where="--set run.engine", fix="Leave it out.")
     if fingerprint(federation.experiment) != fingerprint(Federation.load(folder).experiment):
         fix = "Make a new federation of the changed experiment: `murmura federation new`."
         raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)

@@ -181,7 +181,6 @@ def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *
                 quoted = toml(name)
                 told = _TEMPLATE.format(name=name, folder=one.name, quoted=quoted, federation=FEDERATION)
                 _write(one / SITE_FILE, told)
-        (shared / ROSTER).unlink(missing_ok=True)  # sites make their keys themselves
         people = records.people
         for name, some in {_HELDOUT: people.heldout, _NONMEMBERS: people.nonmembers}.items():
             _write(own / name, "".join(f"{json.dumps(asdict(one))}\n" for one in some))

@@ -136,7 +136,7 @@ def share_out(
             _write(folder / SITE_FILE, [tomli_w.dumps(file)])
         atomic.make_private(federation)
         _write(federation / EXPERIMENT, [experiment.dump()])
-    if experiment.aggregation.secure:
+    if simulated and experiment.aggregation.secure:  # other sites make their keys themselves
         write_roster(federation / ROSTER, folders)
 
 

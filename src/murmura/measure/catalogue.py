@@ -317,7 +317,7 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="How far up the true one of all possible secrets stands, in bits, for canaries: random secrets that "
         "were written into the sites’ records. They were written for this measurement alone. "
         "Exposure (Carlini et al. 2019) tells how far up the true secret stands when all that it could have been are "
-        "sorted by how much likelier the model finds them than the model before training does: a bit more for each halving of its "
+        "sorted by how much likelier the model finds them than before training: a bit more for each halving of its "
         "rank, mean over the canaries. A model that has learnt nothing of them has more than 0 on average; how much, "
         "is told with the number of canaries. The small print gives a 95 % interval (Student’s).",
         better="lower",

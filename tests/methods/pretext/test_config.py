@@ -9,7 +9,9 @@ from murmura.errors import ConfigError, DataError
 from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
-from murmura.methods.pretext.config import PretextConfig
+from murmura.methods.pretext.config import PretextConfig, in_proportion
+from murmura.training.config import LocalTraining
+from murmura.training.loop import steps_of
 from tests.methods.pretext.world import POPRI, texts
 
 TUNED = {"evolve": "preferences", "votes": "cosine"}
@@ -141,3 +143,14 @@ def test_methods_are_told_apart_by_their_labels():
     assert label(seeds="public") == "Expand-only" and label(seeds="public", samples=0) == "public-only"
     assert label(seeds="private") == "Expand-private"
     assert label(seeds="paraphrased", samples=0, epsilon=3.0) == "DP-Prompt ε=3"
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 8}, {"batch_size": 64, "epochs": 2}, {"batch_size": 3, "max_steps": 7}]
+)
+@pytest.mark.parametrize("count", [1, 100, 999])
+def test_fewer_texts_take_as_many_steps(options, count):
+    whole = LocalTraining(**options)
+    part = in_proportion(whole, count, 1000)
+    assert steps_of(count, part) == steps_of(1000, whole)
+    assert part.batch_size == max(1, round(whole.batch_size * count / 1000))

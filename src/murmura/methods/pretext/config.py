@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -312,5 +313,11 @@ class PretextConfig(SiteNoiseConfig):
 
 
 def in_proportion(training: LocalTraining, count: int, of: int) -> LocalTraining:
-    """Training on so many of the texts: as many steps as on all, in smaller batches (Hou et al. 2024, section 4.3)."""
-    return training.model_copy(update={"batch_size": max(1, round(training.batch_size * count / of))})
+    """Training on so many of the texts: as many steps as on all, in smaller batches (Hou et al. 2024, section 4.3).
+
+    Where batches of whole texts do not come out even, or would have less than one, texts are read more often.
+    """
+    batch = max(1, round(training.batch_size * count / of))
+    passes, steps = math.ceil(count / batch), math.ceil(of / training.batch_size)
+    exactly = {} if training.max_steps or passes == steps else {"max_steps": training.epochs * steps}
+    return training.model_copy(update={"batch_size": batch, **exactly})
