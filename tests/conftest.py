@@ -34,7 +34,7 @@ os.fsync = os.fstat
 typer.testing._get_command = functools.cache(typer.main.get_command)
 
 # Folders and files of tests that look at the last digits of an ε.
-EXACT = {"oracles", "cli", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py"}
+EXACT = {"oracles", "test_privacy.py", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py"}
 EXACT |= {"test_studies.py"}
 FINE = accounting._GRID
 
@@ -69,7 +69,7 @@ def fine_grid(monkeypatch):
 @pytest.fixture(autouse=True)
 def coarse_curves(request, monkeypatch):
     """Pages draw what an ε allows with a tenth of the points: all bounds still, and most of what a page takes."""
-    if not {"privacy", "cli", "test_snippets_in_docs.py"}.intersection(request.path.parts):
+    if not {"privacy", "test_privacy.py", "test_snippets_in_docs.py"}.intersection(request.path.parts):
         monkeypatch.setattr(curve, "_EPSILONS", curve._EPSILONS[::10])
 
 
@@ -105,7 +105,10 @@ def remembering():
 @pytest.fixture(autouse=True)
 def moments_remembered(request, monkeypatch):
     """Tests make runs of few different plans. Those of accounting itself, and of what it warns of, compute anew."""
-    if not {"privacy", "cli", "oracles"}.intersection(request.path.parts) and "dp_accounting" in sys.modules:
+    if (
+        not {"privacy", "test_privacy.py", "oracles"}.intersection(request.path.parts)
+        and "dp_accounting" in sys.modules
+    ):
         module, functions = remembering()
         for name, function in functions.items():
             monkeypatch.setattr(module, name, function)
