@@ -16,7 +16,7 @@ from murmura.retrieval.encoder import Encoder
 from murmura.runs import RunFolder
 from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation, Written
 from murmura.runs.augment import Given, Selection
-from murmura.runs.schema import AUGMENT
+from murmura.runs.schema import AUDIT, AUGMENT
 from tests.augment.public import save_encoder
 from tests.conftest import make_encoder
 from tests.experiment import small
@@ -252,8 +252,7 @@ def attacked_run(folder, seed, aucs, audited):
             Separation(name, auc, 0, 1, 0.5 if name == "RMIA" else None, None, None) for name, auc in tried.items()
         )
         model = AuditedModel("model", 3, 2, "RMIA", separations, Histogram((0.0, 1.0), (3,), (2,)))
-        (folder / "private").mkdir()
-        RunFolder(folder).write_audit(Audit("0.1", "now", (model,), (), (), (), None, (), ()), [])
+        RunFolder(folder).write(AUDIT, Audit("0.1", "now", (model,), (), (), (), None, (), ()))
 
 
 def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study, tmp_path):
@@ -388,8 +387,7 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
                 ]
                 attack = Separation("error zone", 0.75 if arm == "local" else 0.5, 0, 1, None, None, None)
                 model = AuditedModel("model", 8, 8, "RMIA", (attack,), Histogram((0.0, 1.0), (8,), (8,)))
-                (folder / "private").mkdir()
-                RunFolder(folder).write_audit(Audit("0.1", "now", (model,), (), (), tuple(told), None, ()), [])
+                RunFolder(folder).write(AUDIT, Audit("0.1", "now", (model,), (), (), tuple(told), None, ()))
     assert module.shown(tmp_path).splitlines() == [
         "| arm | seeds | given | domain coverage | held-out loss |",
         "| --- | --: | --- | --: | --: |",

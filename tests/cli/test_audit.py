@@ -32,7 +32,7 @@ def test_it_prints_what_it_finds_and_where_it_is(invoke, folder, monkeypatch):
 
     def audit(path, options):
         asked.append((path, options))
-        RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,)), [])
+        RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,)))
 
     monkeypatch.setattr(making, "audit", audit)
     result = invoke(folder, "--records", 12, "--texts", 3, "--temperature", 0.5, "--top-k", 0, "--probability", 0.1)

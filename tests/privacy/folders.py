@@ -3,6 +3,7 @@
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder
+from murmura.runs.schema import PRIVACY_LEDGER
 from tests.privacy.plans import followed
 
 
@@ -36,5 +37,5 @@ def leave_ledgers(path, records, sites=None, whole=None):
             ledger = ledger_of(sites[site], place / "privacy.journal")
             journal.append({"ledger": ledger.anchor})
     if whole is not None:
-        ledger_of(whole, folder.ledger)
+        ledger_of(whole, folder.checkpoint / PRIVACY_LEDGER)
     return path

@@ -14,7 +14,7 @@ from murmura.report.page import render
 from murmura.report.standing import UNTRIED, Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
-from murmura.runs.schema import PERSONAL, PersonalModel
+from murmura.runs.schema import AUDIT, PERSONAL, PersonalModel
 from tests.report.runs import PLAIN, classifier, metrics, rows_of, seeds, write_run
 from tests.report.sections.test_audit import MODEL
 
@@ -120,7 +120,7 @@ def test_uploads_that_were_attacked_are_told_where_the_model_was_not(tmp_path):
 def test_what_an_audit_found_is_not_called_unmeasured(tmp_path):
     path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, attack_auc=None, upload_auc=None)])
     (path / "private").mkdir()
-    RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()), [])
+    RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()))
     found = "The audit found most in the model: 73 (95 %: 64 to 81) of 100 pairs, by error zone."
     assert told(rows_of(path), LEAKS) == found
 
@@ -129,7 +129,7 @@ def test_who_keeps_all_may_find_more_than_a_run_unless_that_was_tried(tmp_path):
     path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2)])
     assert told(rows_of(path), LEAKS).endswith(UNTRIED)
     (path / "private").mkdir()
-    RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()), [])
+    RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()))
     assert told(rows_of(path), LEAKS).endswith(UNTRIED)  # of its end alone
     experiment = path / "config.toml"
     experiment.write_text(experiment.read_text() + "\n[audit]\nkeep = true\n")

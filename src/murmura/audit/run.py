@@ -24,6 +24,7 @@ from murmura.report.table import promises_privacy
 from murmura.runs import read
 from murmura.runs.audit import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import AUDIT, AUDIT_SCORES
 from murmura.tasks import Task
 
 _CENTRES_CAVEAT = (
@@ -77,7 +78,8 @@ def audit(path: Path, options: Options) -> Audit:
     with folder.locked():
         found, lines = _audited(subject(path), folder, options)
         found = published(found) if promises else found
-        folder.write_audit(found, lines)
+        folder.write_private(AUDIT_SCORES, lines)
+        folder.write(AUDIT, found)
     return found
 
 

@@ -41,6 +41,7 @@ from murmura.report import write as build_report
 from murmura.runs import files, schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
+from murmura.runs.previous import has_saved
 from murmura.runs.record import read
 from murmura.runs.schema import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
 from murmura.streams import Stream
@@ -150,7 +151,7 @@ def _reporting_failure(folder: RunFolder, plan: Plan) -> Iterator[_Started]:
     try:
         yield started
     except BaseException as error:
-        if not folder.has_saved and folder.previous.exists():
+        if not has_saved(folder.path) and folder.previous.exists():
             say(f"the new run has saved no round; the previous run is in {folder.previous}")
         if folder.holds_run:
             cost = _cost(folder, plan) if started.told and plan.privacy else ""
@@ -209,7 +210,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     if plan.privacy:
         journal = side.server.journal(PRIVACY, Journal)
         if journal.lines:
-            folder.write_anchor(journal.anchor)
+            folder.write_private(schema.ANCHOR, [{schema.SITE_ANCHOR: journal.anchor}])
         folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
 

@@ -13,10 +13,9 @@ from murmura import atomic
 from murmura.errors import CheckpointError, explaining
 from murmura.progress import say
 from murmura.runs import jsontext, schema
-from murmura.runs.audit import Audit
 from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
-from murmura.runs.previous import has_saved, is_run, make_way, previous_of, remove
+from murmura.runs.previous import is_run, make_way, previous_of, remove
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -34,7 +33,6 @@ class RunFolder:
         site_adapters: what sites leave that have adapters of their own.
         checkpoint: a folder for each saved round, and the server's privacy ledger.
         private: a folder for what each site keeps to itself.
-        ledger: the server's privacy ledger (``privacy.journal.Journal``).
         transcript: what a curious server would have kept, where the run was told to keep it.
     """
 
@@ -45,7 +43,6 @@ class RunFolder:
         self.adapter, self.model = path / schema.ADAPTER, path / schema.MODEL
         self.site_adapters = path / schema.SITE_ADAPTERS
         self.checkpoint, self.private = path / schema.CHECKPOINTS, path / schema.PRIVATE
-        self.ledger = self.checkpoint / schema.PRIVACY_LEDGER
         self._sent = self.checkpoint / schema.SENT
         self.transcript = path / schema.TRANSCRIPT
 
@@ -71,11 +68,6 @@ class RunFolder:
     def holds_run(self) -> bool:
         """Whether a run was begun here."""
         return is_run(self.path)
-
-    @property
-    def has_saved(self) -> bool:
-        """Whether a run has saved a round here."""
-        return has_saved(self.path)
 
     @property
     def previous(self) -> Path:
@@ -221,6 +213,12 @@ class RunFolder:
         """
         self._write_text(name, jsontext.dumps(_plain(value), indent=1) + "\n")
 
+    def write_private(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        """A file for the run's owner alone, of lines of JSON; ``name`` as of ``write``."""
+        atomic.make_private(self.path / schema.PRIVATE / schema.OWNER)
+        text = [jsontext.dumps(line) + "\n" for line in ({"private": schema.NOT_FOR_PUBLICATION}, *lines)]
+        self._write_text(name, "".join(text), private=True)
+
     def write_config(self, text: str) -> None:
         """The experiment, as TOML."""
         self._write_text(schema.CONFIG, text)
@@ -243,7 +241,7 @@ class RunFolder:
         """
         if private:
             lines = [{"sites": _plain(sites)}, {"exclusions": _plain(exclusions)}, *unused]
-            self._write_private(schema.RECORDS, lines)
+            self.write_private(schema.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             exclusions, unused = replace(exclusions, bad=None, overlap=None), []
         self.write(schema.SITES, sites)
@@ -276,14 +274,6 @@ class RunFolder:
         except (OSError, ValueError):
             return None
         return state
-
-    def write_figures(self, rows: Sequence[Mapping[str, Any]], table: Sequence[Mapping[str, Any]]) -> None:
-        """All rounds so far as they really were, and what left the sites: for the run's owner alone."""
-        self._write_private(schema.FIGURES, [*rows, {"disclosure": table}])
-
-    def write_anchor(self, anchor: Mapping[str, Any]) -> None:
-        """How far the server's privacy ledger had come when the run was finished: for the run's owner alone."""
-        self._write_private(schema.ANCHOR, [{schema.SITE_ANCHOR: anchor}])
 
     def log(self, line: str) -> None:
         """Note a line for the run's owner alone.
@@ -327,16 +317,6 @@ class RunFolder:
             else:
                 self.write(f"{schema.OUTCOMES}/{name}", value)
 
-    def write_audit(self, audit: Audit, records: Sequence[Mapping[str, Any]]) -> None:
-        """What an audit has found.
-
-        Args:
-            audit: in figures over many records.
-            records: record by record, for the run's owner alone.
-        """
-        self._write_private(schema.AUDIT_SCORES, records)
-        self.write(schema.AUDIT, audit)
-
     def verdicts(self, name: str) -> Path:
         """Where a judge's verdicts are kept, with questions that may be private: for the run's owner alone.
 
@@ -357,11 +337,6 @@ class RunFolder:
         with self._written():
             (self.path / schema.JUDGED).mkdir(exist_ok=True)
         self.write(f"{schema.JUDGED}/{name}.json", judgement)
-
-    def _write_private(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
-        atomic.make_private(self.path / schema.PRIVATE / schema.OWNER)
-        text = [jsontext.dumps(line) + "\n" for line in ({"private": schema.NOT_FOR_PUBLICATION}, *lines)]
-        self._write_text(name, "".join(text), private=True)
 
     def _write_text(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
         """Write a file so that readers see the old one or the new one.

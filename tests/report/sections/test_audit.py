@@ -14,6 +14,7 @@ from murmura.report.table import table
 from murmura.report.terminal import show_blocks
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.schema import AUDIT
 from tests.report.blocks import blocks, pictures, said, small, tables
 from tests.report.runs import metrics, write_run
 
@@ -27,8 +28,7 @@ MODEL = AuditedModel("model", 150, 120, "error zone", (BEST, PLAIN_LOSS), SCORES
 def audited(tmp_path):
     def build(name="a", model=MODEL, missing=(), rows=None, **options):
         path = write_run(tmp_path / name, rows=rows, **options)
-        (path / "private").mkdir()
-        RunFolder(path).write_audit(Audit("0.1", "2026-01-01T00:00:00+00:00", (model,), missing), [{"site": "a"}])
+        RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (model,), missing))
         return read(path)
 
     return build

@@ -20,7 +20,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar, say
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import peak_memory, return_freed_memory
-from murmura.runs.schema import DISCLOSURE
+from murmura.runs.schema import DISCLOSURE, FIGURES
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.training.schedule import learning_rate
@@ -427,6 +427,6 @@ class Server:
 
     def _write(self) -> None:
         if not self.publication.tells_all:
-            self._folder.write_figures(self.rows, self._fleet.ledger.table())
+            self._folder.write_private(FIGURES, [*self.rows, {"disclosure": self._fleet.ledger.table()}])
         self._folder.write_metrics(self.published)
         self._folder.write(DISCLOSURE, self.publication.told.table())
