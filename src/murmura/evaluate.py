@@ -16,9 +16,8 @@ from murmura.experiment.context import runtime_over
 from murmura.experiment.trained import finished
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
-from murmura.runs.evaluation import Evaluated, Evaluation
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import EVALUATION
+from murmura.runs.schema import EVALUATION, Evaluated, Evaluation
 from murmura.training.adapter import State
 
 BASE, TRAINED = "base model", "after the run"

@@ -14,7 +14,6 @@ from murmura.errors import CheckpointError
 from murmura.runs import files, schema
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
-from murmura.runs.evaluation import Evaluation
 from murmura.runs.evolution import CurvePoint, Generation
 from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
@@ -22,6 +21,7 @@ from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
     Disclosure,
     Environment,
+    Evaluation,
     Exclusions,
     Measured,
     PatternWeights,

@@ -74,7 +74,7 @@ SITE_JOURNAL = "store.journal"
 SITE_NOTES = "notes.txt"
 """In a site's place: what its owner should know, and nobody else."""
 SITE_DRAFTS = "drafts.jsonl"
-"""In a site's place: some of what a model has last written after its records (``runs.drafts.ShownDraft``), where it was
+"""In a site's place: some of what a model has last written after its records (``ShownDraft``), where it was
 told to keep that; for its owner."""
 SITE_IDENTITY = "identity.pem"
 """In a site's place: the key by which other sites know it (``federation.site.identity``)."""
@@ -416,3 +416,55 @@ class PatternWeights:
     """``outcomes/classifier.json``: what each cloze pattern is worth to the final model."""
 
     weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One model of ``evaluation.json``.
+
+    Attributes:
+        model: The base model, what the run has made of it, or a site's own adapter; in words.
+        figures: Of each task its figure, by key (``measure.harness.figures``), with ``..._n``, or ``..._low`` and
+            ``..._high``, as in ``metrics.jsonl``.
+    """
+
+    model: str
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """``evaluation.json``: how good models are on tasks of lm-evaluation-harness.
+
+    Attributes:
+        murmura: Murmura's version.
+        made: When, in ISO 8601 with the time zone.
+        models: The base model first.
+        limit: Most questions of each task; None: all.
+        few_shot: Answered questions before each; None: as many as each task has of its own.
+        form: ``plain`` or ``template``.
+    """
+
+    murmura: str
+    made: str
+    models: tuple[Evaluated, ...]
+    limit: int | None
+    few_shot: int | None
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDraft:
+    """A line of a site's ``drafts.jsonl``: what a model has written after its records, and so as private as these.
+
+    Attributes:
+        round: in which it was written.
+        text: all of what was written, or as much of it as there was when it was dropped.
+        kept: whether the site trained on it.
+        why: it was kept or dropped, in words.
+    """
+
+    round: int
+    text: str
+    kept: bool
+    why: str

@@ -7,7 +7,7 @@ from murmura.errors import CheckpointError
 from murmura.federation.site.store import SiteStore
 from murmura.report.sections.drafts import drafts
 from murmura.runs import RunFolder, read_all
-from murmura.runs.drafts import ShownDraft
+from murmura.runs.schema import ShownDraft
 from tests.report.blocks import tables
 from tests.report.runs import metrics, rows_of, write_run
 from tests.report.test_in_short import PROMISE

@@ -24,7 +24,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.progress import phase
-from murmura.runs.drafts import ShownDraft
+from murmura.runs.schema import ShownDraft
 from murmura.streams import Stream
 from murmura.training.adapter import State, has_ranks_of_weights, split_residual
 from murmura.training.config import LocalTraining

@@ -26,7 +26,6 @@ from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
 from murmura.runs import jsontext
-from murmura.runs.drafts import ShownDraft
 from murmura.runs.locks import LOCK, acquire
 from murmura.runs.schema import (
     CENTRES_ANCHOR,
@@ -41,6 +40,7 @@ from murmura.runs.schema import (
     SITE_NOTES,
     SITE_RECORDS,
     STATES,
+    ShownDraft,
 )
 
 RELEASED = "journal of what has left the site"

@@ -15,7 +15,7 @@ from murmura.methods.fewfedpit.config import SyntheticConfig
 from murmura.methods.fewfedpit.rejections import WHY, Rejection
 from murmura.methods.fewfedpit.select import Opinion, choose, judge, standing
 from murmura.model_runtime import ModelRuntime
-from murmura.runs.drafts import ShownDraft
+from murmura.runs.schema import ShownDraft
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:

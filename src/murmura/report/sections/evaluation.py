@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from murmura.measure.catalogue import measured
 from murmura.report.content import Block, Definitions, Entry, Section, Table, entry, note
 from murmura.report.table import Row, each_run, runs_of
-from murmura.runs.evaluation import Evaluation
 from murmura.runs.record import RunRecord
+from murmura.runs.schema import Evaluation
 
 _LEAD = (
     "Measured when the run was finished, with tasks of lm-evaluation-harness. Nothing checks whether their questions "
