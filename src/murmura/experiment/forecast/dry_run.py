@@ -6,19 +6,20 @@ else knows how many there are. What cannot be reached is left out, and the dry r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from murmura.augment.strategies import Selections, strategy
+from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast import training
+from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.measuring import Measuring
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
-from murmura.experiment.forecast.refusals import refusals
 from murmura.experiment.forecast.rounds import (
     FLOAT32,
     ForeseenRound,
@@ -33,6 +34,7 @@ from murmura.experiment.verbs import verbs_of
 from murmura.federation.forecast import Forecast, Work
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.releases import rows_of
+from murmura.runs.folder import RunFolder
 from murmura.runs.schema import Disclosure
 from murmura.streams import Stream
 
@@ -185,7 +187,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         disk=space,
         disclosure=_disclosure(plan),
         notes=noted + proportions(experiment, method, rounds, model, memory),
-        refusals=refusals(experiment, method, plan.privacy, plan.owned, space),
+        refusals=_refusals(plan, space),
     )
 
 
@@ -251,3 +253,29 @@ def _disclosure(plan: Plan) -> list[Disclosure]:
         ledger.set_apart(len(plan.records.people.from_sites) if plan.records else 1, 0)
     brought = [Disclosure(**row) for row in ledger.table()]
     return [*brought, *(row for _, row in rows_of(verbs_of(plan.decided, method)))]
+
+
+# ---- whether it would begin ---------------------------------------------------------------------------------------
+
+
+def _refusals(plan: Plan, space: int | None) -> list[str]:
+    """What the run would say, each time that it would refuse to start, other than by what stops its dry run too: all of
+    it is worth knowing at once, beside what the run would take.
+
+    Args:
+        space: bytes that the run needs on the disk, where they are known.
+    """
+    tried: list[Callable[[], None]] = []
+    if space is not None:
+        tried.append(lambda: RunFolder(plan.decided.run.path).require_room(space))
+    if owned := plan.owned:
+        tried.append(lambda: require_answers(plan.decided, plan.method, plan.privacy, owned))
+    return [said for attempt in tried if (said := _refused(attempt))]
+
+
+def _refused(attempt: Callable[[], None]) -> str:
+    try:
+        attempt()
+    except MurmuraError as error:
+        return str(error)
+    return ""
