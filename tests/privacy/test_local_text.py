@@ -9,18 +9,22 @@ from murmura.errors import PrivacyError
 from murmura.privacy import local_text
 
 
+def epsilon(tokens, low, high, temperature, documents):
+    """ε of one text for each of a site's documents (Utpala et al. 2023, Theorem 1)."""
+    return 2 * tokens * documents * (high - low) / temperature
+
+
 def test_eight_documents_of_sixty_four_tokens():
     """The temperatures at which paraphrases have the guarantees of private evolution: the tokens are nearly uniform."""
     bounds = {"tokens": 64, "low": -19.2271, "high": 7.4832, "documents": 8}
     assert local_text.temperature(1.29, **bounds) == pytest.approx(21203, rel=1e-3)
     assert local_text.temperature(7.58, **bounds) == pytest.approx(3608, rel=1e-3)
-    assert local_text.epsilon(64, -19.2271, 7.4832, 1.5, 1) == pytest.approx(2 * 64 * 26.7103 / 1.5)
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 10_000), st.floats(-50, 0), st.floats(0.1, 50), st.integers(1, 100))
 def test_the_temperature_of_an_epsilon_keeps_within_it(target, tokens, low, high, documents):
     hot = local_text.temperature(target, tokens, low, high, documents)
-    assert target * (1 - 1e-9) < local_text.epsilon(tokens, low, high, hot, documents) <= target
+    assert target * (1 - 1e-9) < epsilon(tokens, low, high, hot, documents) <= target
 
 
 def test_it_bounds_what_clipped_logits_can_do():
@@ -33,23 +37,22 @@ def test_it_bounds_what_clipped_logits_can_do():
     for pair in pairs:
         logs = pair / hot - np.log(np.exp(pair / hot).sum(1, keepdims=True))
         losses.append(np.abs(logs[0] - logs[1]).max())
-    assert max(losses) <= local_text.epsilon(1, low, high, hot, 1)
-    assert losses[-1] > 0.9 * local_text.epsilon(1, low, high, hot, 1)
+    assert max(losses) <= epsilon(1, low, high, hot, 1)
+    assert losses[-1] > 0.9 * epsilon(1, low, high, hot, 1)
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: local_text.epsilon(0, -1, 1, 1.0, 1), "texts of 0 tokens. A text has"),
-        (lambda: local_text.epsilon(9, 1, 1, 1.0, 1), "logits clipped to [1, 1]. Give finite bounds"),
-        (lambda: local_text.epsilon(9, -math.inf, 1, 1.0, 1), "logits clipped to [-inf, 1]"),
+        (lambda: local_text.temperature(1.0, 0, -1, 1, 1), "texts of 0 tokens. A text has"),
+        (lambda: local_text.temperature(1.0, 9, 1, 1, 1), "logits clipped to [1, 1]. Give finite bounds"),
+        (lambda: local_text.temperature(1.0, 9, -math.inf, 1, 1), "logits clipped to [-inf, 1]"),
         (
             lambda: local_text.temperature(4.1, 1, 7.0, math.nextafter(7.0, 8.0), 1),
             "further apart than logits are exact",
         ),
         (lambda: local_text.temperature(4.1, 1, 0.0, 5e-324, 1), "logits clipped to [0.0, 5e-324]"),
-        (lambda: local_text.epsilon(9, -1, 1, 0.0, 1), "temperature = 0.0. Give a positive"),
-        (lambda: local_text.epsilon(9, -1, 1, 1.0, 0), "a site with 0 documents. Count"),
+        (lambda: local_text.temperature(1.0, 9, -1, 1, 0), "a site with 0 documents. Count"),
         (lambda: local_text.temperature(math.inf, 9, -1, 1, 1), "ε = inf. Ask for a positive"),
     ],
 )

@@ -18,38 +18,23 @@ _NARROWEST = 1e-6
 """Bounds that differ by less of the larger one, or by less at all, cut a model's logits down to their rounding."""
 
 
-def epsilon(tokens: int, low: float, high: float, temperature: float, documents: int) -> float:
-    """ε of a site that writes one text for each of its documents (Utpala et al. 2023, Theorem 1).
+def temperature(epsilon: float, tokens: int, low: float, high: float, documents: int) -> float:
+    """The lowest temperature with which a site that writes one text for each of its documents keeps within ``epsilon``
+    (Utpala et al. 2023, Theorem 1).
 
     Args:
         tokens: n, that each text may have at most.
-        low: b₁, and ``high`` b₂, to which logits are clipped.
-        temperature: T, by which the clipped logits are divided.
+        low: b₁, and ``high`` b₂, to which logits are clipped before they are divided by the temperature.
         documents: m, that a site has at most.
 
     Raises:
         PrivacyError: a number is out of its range.
     """
-    check(temperature > 0, f"temperature = {temperature}", "Give a positive temperature.")
-    return _cost(tokens, low, high, documents) / temperature
-
-
-def temperature(epsilon: float, tokens: int, low: float, high: float, documents: int) -> float:
-    """The lowest temperature with which a site keeps within ``epsilon``: the inverse of ``epsilon``.
-
-    Raises:
-        PrivacyError: a number is out of its range.
-    """
     check(0 < epsilon < math.inf, f"ε = {epsilon}", "Ask for a positive ε, which is not infinite.")
-    return _cost(tokens, low, high, documents) / epsilon * (1 + 1e-12)  # so that the way back does not round above ε
-
-
-def _cost(tokens: int, low: float, high: float, documents: int) -> float:
-    """ε at a temperature of 1."""
     check(tokens >= 1, f"texts of {tokens} tokens", "A text has at least 1 token.")
     check(documents >= 1, f"a site with {documents} documents", "Count at least 1 document.")
     fix = "Give finite bounds, the lower one first."
     check(-math.inf < low < high < math.inf, f"logits clipped to [{low:g}, {high:g}]", fix)
     far = high - low >= _NARROWEST * max(1.0, abs(low), abs(high))
     check(far, f"logits clipped to [{low!r}, {high!r}]", "Give bounds that are further apart than logits are exact.")
-    return 2 * tokens * documents * (high - low)
+    return 2 * tokens * documents * (high - low) / epsilon * (1 + 1e-12)  # so that the way back does not round above ε
