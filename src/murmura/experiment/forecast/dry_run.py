@@ -166,7 +166,7 @@ def dry_run(experiment: Experiment) -> DryRun:
     """
     plan = prepare(experiment, foresee=True)
     experiment, method, sizes = plan.decided, plan.method, plan.sizes
-    model, people = plan.context.model if plan.context else None, plan.records.planted if plan.records else None
+    model = plan.context.model if plan.context else None
     names = _names(plan)
     public, choosing = _public(plan, names)
     given = public.records if public else 0
@@ -176,7 +176,6 @@ def dry_run(experiment: Experiment) -> DryRun:
     memory = peak(experiment, model, widest, plan.supplies, read) if model and widest else None
     space = disk(plan, model, len(names), sum(growth)) if model and names else None
     other = method.work(list(plan.owned.values()), experiment.training) if plan.owned else ()
-    noted = notes(experiment, method, plan.gathered, people, sizes)
     return DryRun(
         plan=plan,
         sites=_sites(plan, given) if plan.gathered and plan.owned else None,
@@ -186,7 +185,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         memory=memory,
         disk=space,
         disclosure=_disclosure(plan),
-        notes=noted + proportions(experiment, method, rounds, model, memory),
+        notes=notes(plan) + proportions(experiment, method, rounds, model, memory),
         refusals=_refusals(plan, space),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
@@ -12,6 +12,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Elsewhere
 from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.precision import slow
+from murmura.experiment.prepare import Plan
 from murmura.experiment.sites import Gathered, Population
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
@@ -22,29 +23,18 @@ from murmura.streams import Stream
 from murmura.units import bound, several
 
 
-def notes(
-    experiment: Experiment,
-    method: Method,
-    gathered: Gathered | None,
-    people: Population | None,
-    sizes: Mapping[str, int] | None,
-) -> list[str]:
-    """Sentences for whoever is about to start the run.
-
-    Args:
-        gathered: the records, where they can be reached.
-        people: which of them fit the model, where that is known.
-        sizes: records of each site.
-    """
+def notes(plan: Plan) -> list[str]:
+    """Sentences for whoever is about to start the run."""
+    experiment, method, people = plan.decided, plan.method, plan.records.planted if plan.records else None
     too_slow = slow(experiment)
     digests = {one.name: digest(one.records) for one in people.sites} if people else None
     return [
         *([f"{too_slow[0].upper()}{too_slow[1:]}."] if too_slow else []),
-        *_of_run(experiment, method, gathered, people),
+        *_of_run(experiment, method, plan.gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
         *_few(experiment, method, people),
-        *_caveats(experiment, method, sizes),
-        *of_budgets(experiment, method, sizes, digests),
+        *_caveats(plan),
+        *of_budgets(experiment, method, plan.sizes, digests),
     ]
 
 
@@ -83,10 +73,8 @@ def _compared(experiment: Experiment, method: Method, people: Population) -> tup
     return (sum(drawn.values()) - of_members, others - of_others), of_members + of_others
 
 
-def _caveats(experiment: Experiment, method: Method, sizes: Mapping[str, int] | None) -> list[str]:
-    records = list((sizes or {}).values())
-    found = method.guarantee(records, experiment.training) if records else None
-    return caveats(experiment, found.plan, records) if found else []
+def _caveats(plan: Plan) -> list[str]:
+    return caveats(plan.decided, plan.privacy, list((plan.sizes or {}).values())) if plan.guarantee else []
 
 
 def _of_run(
