@@ -14,7 +14,7 @@ from murmura.errors import RunError
 from murmura.federation.address import joined
 from murmura.federation.engines.flower import free_port, gateway
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
-from murmura.federation.engines.flower.gateway import Gateway, Rules
+from murmura.federation.engines.flower.gateway import Gateway
 from tests.federation.engines.flowered import Link
 
 PULL, APP = "/v1/fleet/pull-messages", "/v1/fleet/get-fab"
@@ -71,7 +71,7 @@ def made(tmp_path):
 
         def make(host="127.0.0.1", **rules):
             before = f"https://127.0.0.1:{upstream.port}"
-            one = Gateway((host, 0), tls, before, upstream.certificate, Rules(**rules))
+            one = Gateway((host, 0), tls, before, upstream.certificate, **rules)
             opened.callback(one.close)
             verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
             return httpx.Client(base_url=f"https://{joined(host, one.port)}", verify=verifying, timeout=20)
@@ -185,7 +185,7 @@ def test_a_site_speaks_with_no_server_whose_certificate_another_authority_signed
     new_authority(tmp_path / "other.crt", tmp_path / "other.key", "others")
     before = f"https://127.0.0.1:{upstream.port}"
     tls = tmp_path / "server.crt", tmp_path / "server.key"
-    with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "other.crt", Rules())) as one:
+    with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "other.crt")) as one:
         verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
         answer = httpx.post(f"https://127.0.0.1:{one.port}{PULL}", content=b"x", verify=verifying)
     assert answer.status_code == 502
@@ -198,7 +198,7 @@ def test_a_site_is_told_once_why_the_server_is_out_of_reach_and_that_it_is_reach
     server, told = make(keys=[KEY]).base_url if is_there else f"https://127.0.0.1:{free_port()}", []
     tls = tmp_path / "server.crt", tmp_path / "server.key"
     before = str(server).rstrip("/")
-    with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "ca.crt", Rules(), told.append)) as one:
+    with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "ca.crt", notice=told.append)) as one:
         verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
         url, keys = f"https://127.0.0.1:{one.port}{PULL}", ("another", "another", KEY, KEY)
         found = [httpx.post(url, verify=verifying, headers={"flwr-public-key": key}).status_code for key in keys]
@@ -221,7 +221,7 @@ def test_a_port_that_is_taken_is_named(made, tmp_path):
     upstream, _ = made
     tls = tmp_path / "server.crt", tmp_path / "server.key"
     with pytest.raises(RunError, match="nothing can listen there") as error:
-        Gateway(("127.0.0.1", upstream.port), tls, "https://127.0.0.1:1", upstream.certificate, Rules())
+        Gateway(("127.0.0.1", upstream.port), tls, "https://127.0.0.1:1", upstream.certificate)
     assert str(upstream.port) in str(error.value)
 
 
@@ -229,7 +229,7 @@ def test_a_certificate_that_is_not_there_is_named(made, tmp_path):
     tls = tmp_path / "server.crt", tmp_path / "server.key"
     for authority, pair, missing in ((tmp_path / "gone.crt", tls, "gone.crt"), (tls[0], (tmp_path / "x", tls[1]), "x")):
         with pytest.raises(RunError, match="cannot be used") as error:
-            Gateway(("127.0.0.1", 0), pair, "https://127.0.0.1:1", authority, Rules())
+            Gateway(("127.0.0.1", 0), pair, "https://127.0.0.1:1", authority)
         assert error.value.where == str(tmp_path / missing)
 
 

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +62,6 @@ _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "h
 _ELSEWHERE = frozenset({"content-encoding", "location", "content-location", "refresh", "alt-svc", "set-cookie"})
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What a gateway lets through besides what all of them do.
-
-    Args:
-        keys: public keys of registered sites, as a SuperNode's header has them; None: any.
-        app: what an answer with an app must be, to the byte; None: anything.
-        holds: whether it holds requests for messages.
-    """
-
-    keys: Collection[str] | None = None
-    app: bytes | None = None
-    holds: bool = False
-
-
 class Gateway:
     """Forwards Fleet calls from an address to another; runs in a thread of its own until it is closed.
 
@@ -86,7 +70,9 @@ class Gateway:
         tls: certificate and key that it serves with.
         upstream: https://HOST:PORT that it forwards to.
         authority: file with the certificate that the upstream's must be signed by.
-        rules: what it lets through.
+        keys: public keys of registered sites, as a SuperNode's header has them; None: any.
+        app: what an answer with an app must be, to the byte; None: anything.
+        holds: whether it holds requests for messages.
         notice: called when the upstream is out of reach, with the reason, and when it is reached, with None; each time
             that this changes, in the gateway's thread.
 
@@ -103,7 +89,10 @@ class Gateway:
         tls: tuple[Path, Path],
         upstream: str,
         authority: Path,
-        rules: Rules,
+        *,
+        keys: Collection[str] | None = None,
+        app: bytes | None = None,
+        holds: bool = False,
         notice: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         host, port = listen
@@ -136,7 +125,7 @@ class Gateway:
             raise RunError(what, where=str(tls[0])) from error
         allow_open_files(CONNECTIONS)
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not each handshake that fails
-        self._upstream, self._rules = upstream, rules
+        self._upstream, self._keys, self._app, self._holds = upstream, keys, app, holds
         self._client: httpx.AsyncClient | None = None
         self._notice: Callable[[str | None], None] = notice
         self._problem: str | None = ""  # nothing has been said yet
@@ -173,7 +162,7 @@ class Gateway:
         path = request.url.path
         if request.method != "POST" or path not in _CALLS or request.url.query:
             return PlainTextResponse("only Flower's Fleet API is served here", 403)
-        if self._rules.keys is not None and request.headers.get(_KEY) not in self._rules.keys:
+        if self._keys is not None and request.headers.get(_KEY) not in self._keys:
             return PlainTextResponse("the key is not one of a registered site", 401)
         body = await _bounded(request)
         if body is None:
@@ -187,7 +176,7 @@ class Gateway:
         self._notify("it does not know this site's key" if answer.status_code == 401 else None)
         if answer.status_code != 200 and answer.status_code < 400:  # Flower would follow it past this gateway
             return PlainTextResponse(f"it answers with status {answer.status_code}, which is not let through", 502)
-        if path == _APP and self._rules.app is not None and answer.is_success and answer.content != self._rules.app:
+        if path == _APP and self._app is not None and answer.is_success and answer.content != self._app:
             return PlainTextResponse("the server sends another app than this site's own", 403)
         told = {name: value for name, value in answer.headers.items() if name not in _HOP | _ELSEWHERE}
         return Response(answer.content, answer.status_code, told)
@@ -205,7 +194,7 @@ class Gateway:
                 timeout=_TIMEOUT,
                 limits=httpx.Limits(max_connections=None),
             )
-        if not self._rules.holds or path != _PULL:
+        if not self._holds or path != _PULL:
             return await _bounded_answer(self._client, path, headers, body)
         end = time.monotonic() + _HOLD
         self._held += 1

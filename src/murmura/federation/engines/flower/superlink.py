@@ -22,7 +22,7 @@ from murmura.federation.engines.flower import environment, free_port
 from murmura.federation.engines.flower.bundle import command, project
 from murmura.federation.engines.flower.certificates import new_local
 from murmura.federation.engines.flower.child import Child
-from murmura.federation.engines.flower.gateway import Gateway, Rules
+from murmura.federation.engines.flower.gateway import Gateway
 from murmura.progress import say
 
 _START = 60.0  # seconds that it may take to listen
@@ -71,7 +71,7 @@ class SuperLink:
             self.nodes = self._registered(keys)
             known = {_as_header(key) for key in keys.values()}
             upstream = f"https://127.0.0.1:{self._port}"
-            self._gateway = Gateway(listen, tls, upstream, self._local[0], Rules(keys=known, holds=True))
+            self._gateway = Gateway(listen, tls, upstream, self._local[0], keys=known, holds=True)
         except BaseException:
             self._child.end()
             raise

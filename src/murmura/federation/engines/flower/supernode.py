@@ -14,7 +14,7 @@ from murmura.federation.engines.flower import environment, free_port, prefork
 from murmura.federation.engines.flower.bundle import expected
 from murmura.federation.engines.flower.certificates import new_local
 from murmura.federation.engines.flower.child import Child
-from murmura.federation.engines.flower.gateway import Gateway, Rules
+from murmura.federation.engines.flower.gateway import Gateway
 from murmura.progress import say
 
 _WATCH, _LONGEST = 1.0, 60.0  # seconds between looks whether it runs
@@ -40,7 +40,7 @@ class SuperNode:
         atomic.make_private(folder)
         self._local = folder / "local.crt", folder / "local.key"
         new_local(*self._local)
-        self._server, rules = server, Rules(app=expected(folder))
+        self._server, app = server, expected(folder)
         self._children: dict[str, Child] = {}
         self._known: list[str] = []
         self._problem: str | None = None
@@ -48,7 +48,8 @@ class SuperNode:
         with ExitStack() as opened:
             self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
             opened.callback(shutil.rmtree, self._temporary, ignore_errors=True)
-            self._gateway = Gateway(("127.0.0.1", 0), self._local, f"https://{server}", authority, rules, self._notice)
+            here, upstream = ("127.0.0.1", 0), f"https://{server}"
+            self._gateway = Gateway(here, self._local, upstream, authority, app=app, notice=self._notice)
             opened.callback(self._gateway.close)
             opened.callback(self._end)
             self._forking = prefork.prepare(self._temporary)
