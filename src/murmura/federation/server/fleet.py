@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import CheckpointError, RunError
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
 _AFTERWARDS = "it is still busy, and keeps it afterwards, if the run goes on so long"
 _GIVEN_UP = "it is still busy, and nobody waits for it any longer"
 _EACH = 64  # replies to an ask after which not each is written down at once: to keep a file would take the longest time
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Of a secure sum, as far as an ask is concerned.
-
-    Args:
-        told: what sites are told of it; JSON.
-        sizes: bytes that each field of a reply takes in a masked vector.
-    """
-
-    told: Mapping[str, Any]
-    sizes: Mapping[str, int]
 
 
 class Fleet:
@@ -302,30 +288,31 @@ class Fleet:
         like: Payload | None = None,
         misfits: Callable[[Payload], str | None] | None = None,
         read: Callable[[Payload], Payload] | None = None,
-        terms: Terms | None = None,
+        under: Unmasking | None = None,
         needed: int | None = None,
     ) -> Iterator[Reply]:
         """Replies as they come, entered in the ledgers; sites that do not answer as they should become events.
 
         Args:
             misfits: says why a reply is left out, if it is, by its fields as they are ``read``.
-            terms: of the secure sum in which replies leave.
+            under: the secure sum under whose masks replies leave.
             needed: how many; as ``min_replies`` says, if not given.
         """
-        ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, None if terms is None else terms.told)
+        told = None if under is None else under.terms()
+        ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, told)
         ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
         answered = 0
         for number, reply in self._expected(ask, sites):
             sizes = (
                 field_sizes({name: one for name, one in reply.fields.items() if name in releases})
-                if terms is None
-                else terms.sizes
+                if under is None
+                else under.sizes()
             )
             for ledger in ledgers:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
                 self._entered()
-            why = None if terms is not None else malformed(reply.fields, releases)
+            why = None if under is not None else malformed(reply.fields, releases)
             if read is not None and not why:
                 try:
                     reply = Reply(reply.site, read(reply.fields))
@@ -412,8 +399,8 @@ class Fleet:
             return self._replies(name, sites, each, {"sum": now.number, **fields}, misfits=misfits, needed=0)
 
         def masked(sites: Sequence[str]) -> Iterator[Reply]:
-            terms, needed = Terms(now.terms(), now.sizes()), min(self.min_replies, len(now.asked))
-            return self._replies(verb, sites, None, shared, misfits=now.misfit, terms=terms, needed=needed)
+            needed = min(self.min_replies, len(now.asked))
+            return self._replies(verb, sites, None, shared, misfits=now.misfit, under=now, needed=needed)
 
         try:
             return step_by_step(now, step, masked, settled)
