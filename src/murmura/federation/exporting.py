@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from murmura import atomic
 from murmura.federation.adapter_folder import leave_adapter
 from murmura.federation.wire.messages import Ask, Reply
-from murmura.federation.wire.releases import Declaration, Verbs, verb
+from murmura.federation.wire.releases import Declaration, WithoutRecords, verb
 from murmura.runs.schema import site_folder
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-    from murmura.training.config import LocalTraining
 
 _OWN = (
     "## What is guaranteed\n\nNothing. This adapter is one site's own, trained on its private records, and is there "
@@ -21,7 +20,7 @@ _OWN = (
 )
 
 
-class Exporting(Verbs):
+class Exporting(WithoutRecords):
     """Asked of sites with adapters of their own, at the end.
 
     Args:
@@ -34,9 +33,6 @@ class Exporting(Verbs):
 
     def declaration(self, name: str) -> Declaration:
         return replace(super().declaration(name), measures=self._beside)
-
-    def reads(self, records: int, training: LocalTraining) -> int:
-        return 0  # no answer depends on what records say
 
     @verb(releases={}, slots=False)
     def keep(self, cohort: Cohort, ask: Ask) -> list[Reply]:

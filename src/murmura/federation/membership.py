@@ -8,15 +8,14 @@ import murmura
 from murmura.data.records import digest
 from murmura.errors import CheckpointError, DataError, RefusedError
 from murmura.federation.wire.messages import VERSION, Ask, Reply
-from murmura.federation.wire.releases import Count, Metric, Release, Verbs, verb
+from murmura.federation.wire.releases import Count, Metric, Release, WithoutRecords, verb
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-    from murmura.training.config import LocalTraining
 
 
-class Membership(Verbs):
-    """Introduces sites to the server, and has them keep what they have from a round.
+class Membership(WithoutRecords):
+    """Introduces sites to the server, and has them keep what they have from a round. The number of records is public.
 
     Args:
         kind: of the records that the run is about.
@@ -29,12 +28,6 @@ class Membership(Verbs):
 
     def releases(self, name: str) -> dict[str, Release]:
         return {field: one for field, one in super().releases(name).items() if field != "records" or self.counts}
-
-    def is_free(self, name: str) -> bool:
-        return True  # the number of records is public
-
-    def reads(self, records: int, training: LocalTraining) -> int:
-        return 0  # no answer depends on what records say
 
     @verb(
         releases={

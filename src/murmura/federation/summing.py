@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING
 
 from murmura.federation.wire.masks import OFFER_BYTES, SIGNATURE_BYTES, packed, unpacked
 from murmura.federation.wire.messages import Ask, Reply
-from murmura.federation.wire.releases import Keys, Verbs, verb
+from murmura.federation.wire.releases import Keys, WithoutRecords, verb
 from murmura.federation.wire.shamir import SEALED_BYTES, SHARE_BYTES
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-    from murmura.training.config import LocalTraining
 
 
-class SecureSumming(Verbs):
-    """Every site's steps in a secure sum. Every ask has a field ``sum``, its number."""
-
-    def is_free(self, name: str) -> bool:
-        return True  # keys and shares of keys; what the sum itself costs is the method's verb's
-
-    def reads(self, records: int, training: LocalTraining) -> int:
-        return 0  # no answer depends on what records say
+class SecureSumming(WithoutRecords):
+    """Every site's steps in a secure sum: keys and shares of keys. What the sum itself costs is the method's verb's.
+    Every ask has a field ``sum``, its number."""
 
     @verb(releases={"keys": Keys("public keys of one sum, and the site's signature of them")}, slots=False)
     def advertise_keys(self, cohort: Cohort, ask: Ask) -> list[Reply]:

@@ -238,6 +238,16 @@ class Verbs:
         return None
 
 
+class WithoutRecords(Verbs):
+    """Verbs whose answers depend on nothing that records say."""
+
+    def is_free(self, name: str) -> bool:
+        return True
+
+    def reads(self, records: int, training: LocalTraining) -> int:
+        return 0
+
+
 def disclosed(verbs: Verbs, name: str) -> dict[str, Release]:
     """What verb ``name`` may release, with the secure sum in which it does, and what goes with a masked vector."""
     found, sum = dict(verbs.releases(name)), verbs.secure(name)
