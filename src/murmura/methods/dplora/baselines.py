@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,7 +16,7 @@ from murmura.federation.traits import AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Weights, verb
 from murmura.methods.averaging import Averaging
-from murmura.methods.dplora import communication, tfedavg
+from murmura.methods.dplora import tfedavg
 from murmura.methods.dplora.config import CMFLConfig, TFedAvgConfig
 from murmura.training.adapter import State, subtract
 
@@ -195,5 +195,20 @@ def _count_formula(server: Server, sites: int) -> None:
     """What the paper's formula says of this round's numbers, one way."""
     bank = server.runtime.bank
     if bank.lora is not None:
-        formula = communication.of_round(bank.model.config, sites, bank.lora.rank)
+        formula = numbers_of_round(bank.model.config, sites, bank.lora.rank)
         server.count({"numbers_up.by_the_formula_T·K·L·r·2n": formula})
+
+
+def numbers_of_round(config: Any, sites: int, rank: int) -> int:
+    """``K·L·r·2n`` (communication in Liu et al. 2023): numbers that travel one way in a round with K sites.
+
+    It takes one square matrix of n × n in each of L layers to carry an adapter of rank r; real targets are more of
+    them, and not all square.
+
+    Args:
+        config: the model's own, as transformers reads it.
+        sites: K, the sites asked.
+        rank: r.
+    """
+    text = config.get_text_config()
+    return sites * int(text.num_hidden_layers) * rank * 2 * int(text.hidden_size)
