@@ -20,18 +20,11 @@ from murmura.experiment.forecast.measuring import Measuring
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
-from murmura.experiment.forecast.rounds import (
-    FLOAT32,
-    ForeseenRound,
-    drawn_cohorts,
-    forecast,
-    foreseen_rounds,
-    residual_growth,
-)
+from murmura.experiment.forecast.rounds import FLOAT32, ForeseenRound, drawn_cohorts, foreseen_rounds, residual_growth
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.verbs import verbs_of
-from murmura.federation.forecast import Forecast, Work
+from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.releases import rows_of
 from murmura.runs.folder import RunFolder
@@ -233,7 +226,7 @@ def _sites(plan: Plan, public: int) -> list[SitePlan]:
     experiment, owned = plan.experiment, plan.owned or {}
 
     def known(records: Sequence[Any]) -> dict[str, Any]:
-        found = forecast(experiment, plan.method, records, public=public)
+        found = plan.method.forecast(Part(records, 1, True, experiment.training, public=public))
         labelled = found.records if experiment.task.has_labels else None
         return {"labelled": labelled, "steps": found.steps if records else 0}
 

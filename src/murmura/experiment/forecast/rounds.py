@@ -14,7 +14,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.disk import residual as largest_residual
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Part
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.streams import Stream
@@ -53,13 +53,6 @@ def residual_growth(
     return [method.rule.residual_growth([ranks[name] for name in cohort]) for cohort in cohorts or []]
 
 
-def forecast(
-    experiment: Experiment, method: Method, records: Sequence[Any], round: int = 1, first: bool = True, **sizes: int
-) -> Forecast:
-    """What one site's part in a round takes; ``sizes`` are bytes and public records, as of ``Part``."""
-    return method.forecast(Part(records, round, first, experiment.training, **sizes))
-
-
 def foreseen_rounds(
     experiment: Experiment,
     method: Method,
@@ -91,14 +84,15 @@ def foreseen_rounds(
 
     for round, cohort in enumerate(cohorts, start=1):
         parts = [
-            forecast(
-                experiment,
-                method,
-                owned[name] if owned else (),
-                round,
-                name not in asked,
-                public=public,
-                **travels(ranks[name], round, residual),
+            method.forecast(
+                Part(
+                    owned[name] if owned else (),
+                    round,
+                    name not in asked,
+                    experiment.training,
+                    public=public,
+                    **travels(ranks[name], round, residual),
+                )
             )
             for name in cohort
         ]
