@@ -173,12 +173,6 @@ def test_a_ledger_goes_on_from_its_journal(tmp_path, plan, done):
     assert third.entries == again.entries and third.repeated == ()
 
 
-def test_a_line_has_a_place_for_what_any_mechanism_did():
-    line = spent().to_json()
-    assert [line[name] for name in ("count_noise", "restart_every", "bands")] == [None] * 3
-    assert Spent.from_json(line) == spent() and "parameters" not in line
-
-
 def test_a_ledger_of_another_plan_or_one_that_lost_lines_is_refused(tmp_path):
     journal = ledger(journal=Journal(tmp_path / "ledger"), steps=1).journal
     with pytest.raises(PrivacyError, match="begun under another privacy plan"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
@@ -16,9 +16,6 @@ from murmura.privacy.samplers import SAMPLERS, Sampler
 
 if TYPE_CHECKING:
     from murmura.privacy.accounting import Epsilon
-
-_NONE = {"count_noise": None, "restart_every": None, "bands": None}
-"""Parameters that have a place in every line of a ledger, whatever the mechanism."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +50,14 @@ class Spent:
             raise PrivacyError(f"{self.steps!r} steps cannot be entered in a ledger", fix=fix)
 
     def to_json(self) -> dict[str, Any]:
-        known = asdict(self) | {"sampler": self.sampler.to_json()}
-        return _NONE | known.pop("parameters") | known
+        return asdict(self) | {"sampler": self.sampler.to_json()}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Spent:
-        seen, own = entry["observed"], {one.name for one in fields(cls)} & entry.keys()
-        changed = {
-            "sampler": from_json(SAMPLERS, entry["sampler"]),
-            "observed": None if seen is None else Observation.from_json(seen),
-            "parameters": {name: entry[name] for name in entry.keys() - own if entry[name] is not None},
-        }
-        return cls(**{name: entry[name] for name in own} | changed)
+        seen = entry["observed"]
+        sampler = from_json(SAMPLERS, entry["sampler"])
+        observed = None if seen is None else Observation.from_json(seen)
+        return cls(**{**entry, "sampler": sampler, "observed": observed})
 
     def joined(self, more: Spent) -> Spent | None:
         """This and more steps that were done alike, as one entry; None where they were not."""
