@@ -57,7 +57,9 @@ def write_run(
     )
     packages = {"peft": "0.21"}
     started = "2025-11-21T09:17:03+00:00"
-    told = Environment("0.1", "3.12", "2.13", "Linux", 2, "cpu", started, "folder tiny", 1000, 10, packages)
+    told = Environment(
+        "0.1", "3.12", "2.13", "Linux", 2, "cpu", started, "folder tiny", 1000, 10, "float32", "float32", packages
+    )
     folder.write(schema.ENVIRONMENT, told)
     folder.write_records(sites, Exclusions(0, 0, 0, 0), [])
     if measured is not None:

@@ -214,10 +214,8 @@ def _trained(told: Environment) -> str:
     return f"{what}, {size(4 * part)} a message" + (f", not {size(4 * whole)}" if part < whole else "")
 
 
-def _precision(told: Environment) -> str | None:
+def _precision(told: Environment) -> str:
     """In which numbers frozen weights were multiplied."""
-    if told.training_precision is None:
-        return None
     return f"{told.training_precision} in training, {told.writing_precision} in writing"
 
 

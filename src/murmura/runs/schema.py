@@ -172,7 +172,7 @@ class Round:
         seconds: Seconds spent in each phase.
         counts: How many candidates met each rejection, e.g. ``drafts.too_short``.
         events: What went otherwise than planned, in words.
-        told: What is worth knowing besides, in words; in runs of versions that did not tell them apart, an event.
+        told: What is worth knowing besides, in words.
         privacy: The guarantee so far: ``epsilon`` (or ``refused``, why there is none), ``delta``, ``unit``,
             ``adjacency``, ``accountant``, ``plan``, where a paper claims another ε ``claimed_per_step``, and, if there
             is anything to add, ``caveat``.
@@ -322,11 +322,11 @@ class Environment:
         model: Where the model came from.
         parameters: How many the model has.
         trained: How many of them the run trains.
+        training_precision: In which numbers frozen weights are multiplied in training.
+        writing_precision: The same in writing.
         packages: Versions of the libraries that matter.
         resources: Models that the method uses besides.
         trained_at: Who trains them.
-        training_precision: In which numbers frozen weights are multiplied in training; None in older runs.
-        writing_precision: The same in writing.
     """
 
     murmura: str | None
@@ -339,11 +339,11 @@ class Environment:
     model: str
     parameters: int
     trained: int
+    training_precision: str
+    writing_precision: str
     packages: Mapping[str, str]
     resources: tuple[OtherModel, ...] = ()
     trained_at: Literal["sites", "server"] = "sites"
-    training_precision: str | None = None
-    writing_precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

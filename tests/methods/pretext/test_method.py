@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from murmura import methods
-from murmura.errors import BudgetError, CheckpointError, ConfigError, DataError, RunError
+from murmura.errors import BudgetError, ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext import expand_and_train
@@ -103,9 +103,7 @@ def test_public_texts_do_not_stand_in_for_what_no_site_has_sent(seeds, monkeypat
     """All paraphrases may be empty: what is trained on public texts is no DP-Prompt."""
     monkeypatch.setattr("murmura.methods.pretext.paraphrases.note_privacy", lambda *_: None)
     method = methods.build(PretextConfig(seeds=seeds, public="nowhere.jsonl", samples=0))
-    server = SimpleNamespace(
-        rows=[{"round": 0}, {"round": 1}], store={"given": [], "rules": 2}, rounds=lambda count: [count]
-    )
+    server = SimpleNamespace(rows=[{"round": 0}, {"round": 1}], store={"given": []}, rounds=lambda count: [count])
     with pytest.raises(RunError, match="no seed is left"):
         method.lead(server, None)
 
@@ -140,13 +138,6 @@ def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_p
     method.lead(server, SimpleNamespace(sites=["a", "b", "c"], ask=lambda verb, sites: replies))
     assert not expanded.exists()
     assert server.store["given"] == ["three", "one", "two"]  # whoever answered first
-
-
-def test_a_run_that_was_begun_by_other_rules_is_refused():
-    """Its candidates were drawn, varied and cut otherwise: what came of it would be neither."""
-    server = SimpleNamespace(rows=[{"round": 0}], store={"candidates": [["a text"]]})
-    with pytest.raises(CheckpointError, match="begun with another release"):
-        methods.build(PretextConfig(public="x")).lead(server, None)
 
 
 def test_a_text_that_was_cut_off_is_trained_on_without_an_end(tmp_path, tokenizer):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import CheckpointError, DataError
+from murmura.errors import DataError
 from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.method import Method
 from murmura.federation.traits import Traits
@@ -57,7 +57,6 @@ _LABELS = {
     ("paraphrased", True): "DP-Prompt, expanded",
 }
 _GIVEN = "given"  # in the server's store: the texts that sites have sent
-_RULES, _THESE = "rules", 2  # in the server's store: by which rules texts are drawn, varied and read
 
 
 class Pretext(Method):
@@ -219,10 +218,6 @@ class Pretext(Method):
         from murmura.methods.pretext.population import read, sent
 
         c = self.config
-        if server.rows and server.store.get(_RULES) != _THESE:
-            what = "the run was begun with another release of Murmura, which drew, varied and read texts by other rules"
-            raise CheckpointError(what, fix="Finish it with that release, or start another run.")
-        server.store[_RULES] = _THESE
         if c.samples and c.endpoint:
             generator_of(c, server)  # refused now, if at all
         if not server.rows:
