@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from pathlib import Path
 
 from murmura.errors import DataError
 from murmura.experiment.config import Experiment
 from murmura.experiment.site_file import SiteFile
 from murmura.experiment.verbs import fingerprint
-from murmura.privacy.journal import Journal
+from murmura.privacy.journal import Journal, now
 from murmura.runs.schema import CONSENT_JOURNAL, HELDOUT_DIGESTS
 
 _WHAT = "journal of what the site's owner has consented to"
@@ -46,7 +45,7 @@ def consent(folder: Path, experiment: str, shown: str) -> None:
         PrivacyError: the journal is damaged or was edited.
         CheckpointError: it cannot be written.
     """
-    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": _now(), "experiment": experiment, "shown": shown})
+    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": now(), "experiment": experiment, "shown": shown})
 
 
 def withdraw(folder: Path) -> None:
@@ -56,7 +55,7 @@ def withdraw(folder: Path) -> None:
         PrivacyError: the journal is damaged or was edited.
         CheckpointError: it cannot be written.
     """
-    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": _now(), "withdrawn": True})
+    Journal(folder / CONSENT_JOURNAL, _WHAT).append({"at": now(), "withdrawn": True})
 
 
 def consented(folder: Path, experiment: str) -> str | None:
@@ -72,10 +71,6 @@ def consented(folder: Path, experiment: str) -> str | None:
         elif line["experiment"] == experiment:
             when = line["at"]
     return when
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def missing_consent(folder: Path, file: SiteFile, experiment: str) -> str | None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,11 @@ class Journal:
     @property
     def _where(self) -> str | None:
         return None if self.path is None else str(self.path)
+
+
+def now() -> str:
+    """The time (UTC) as a line tells it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def chained(path: Path, what: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from murmura.federation.wire.layout import MASKED
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, digest, field_sizes
 from murmura.federation.wire.releases import Release, SecureSum, protection_to_json
-from murmura.privacy.journal import Journal
+from murmura.privacy.journal import Journal, now
 
 _NOTED = 100
 """Most answers that are none that are entered while a process lives: a server could fill the disk with them."""
@@ -44,7 +43,7 @@ class Released:
             CheckpointError: it cannot be written, so that the reply may not leave.
         """
         fields = list(_fields(ask, reply.fields, declared, sum))
-        self._journal.append({"at": _now(), "run": ask.run, "round": ask.round, "verb": ask.verb, "fields": fields})
+        self._journal.append({"at": now(), "run": ask.run, "round": ask.round, "verb": ask.verb, "fields": fields})
 
     def enter_failure(self, ask: Ask, failure: Failure) -> None:
         """Enter an answer that is none; the same one once while the process lives.
@@ -58,11 +57,7 @@ class Released:
         if said in self._failed or len(self._failed) >= _NOTED:
             return
         self._failed.add(said)
-        self._journal.append({"at": _now(), **about, "failed": failure.why, "why": why})
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+        self._journal.append({"at": now(), **about, "failed": failure.why, "why": why})
 
 
 def _fields(

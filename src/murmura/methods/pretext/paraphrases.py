@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from murmura.methods.pretext.population import public_texts, sent
 from murmura.privacy import local_text
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.guarantee import Guarantee
-from murmura.privacy.journal import Journal
+from murmura.privacy.journal import Journal, now
 from murmura.progress import phase
 from murmura.synthesis.dp_prompt import DPPrompt, logit_bounds, paraphrased
 
@@ -41,7 +40,7 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     read = (server.stream / "bounds").python().sample(texts, min(_READ, len(texts)))
     with phase("score"):
         low, high = logit_bounds(server.runtime.another(OPTION), read)
-    server.journal(ASKED, _asked).append({"at": datetime.now(UTC).isoformat(timespec="seconds")})
+    server.journal(ASKED, _asked).append({"at": now()})
     found = sent(fleet.ask("paraphrase", fleet.sites, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)
     return [text for text in found if text.strip()]
