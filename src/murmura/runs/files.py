@@ -32,6 +32,15 @@ def text(path: Path) -> str | None:
         raise CheckpointError(f"cannot be read ({error})", where=str(path), fix=REPAIR) from None
 
 
+def state(path: Path) -> dict[str, Any]:
+    """What a process keeps writing, JSON; nothing where it is not there, or a failure of power has torn it."""
+    try:
+        found: dict[str, Any] = jsontext.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
 def toml(content: str, path: Path) -> dict[str, Any]:
     """The tables of a file that was read.
 

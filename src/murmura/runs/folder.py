@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from murmura import atomic
 from murmura.errors import CheckpointError, explaining
 from murmura.progress import say
-from murmura.runs import jsontext, schema
+from murmura.runs import files, jsontext, schema
 from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import is_run, make_way, previous_of, remove
@@ -267,13 +267,9 @@ class RunFolder:
         elif self.config.exists():
             self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
-    def sent(self) -> dict[str, Any] | None:
-        """What ``write_sent`` wrote last; None where nothing was, or a failure of power has left no more of it."""
-        try:
-            state: dict[str, Any] = jsontext.loads(self._sent.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return state
+    def sent(self) -> dict[str, Any]:
+        """What ``write_sent`` wrote last; nothing where it did not, or a failure of power has left no more of it."""
+        return files.state(self._sent)
 
     def log(self, line: str) -> None:
         """Note a line for the run's owner alone.

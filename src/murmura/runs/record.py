@@ -201,7 +201,7 @@ def _disclosed(folder: Path) -> tuple[Disclosure, ...] | None:
     """What left the sites. A run that stopped may have sent more than it saved: then what its owner's files say."""
     saved = files.rows(folder / schema.DISCLOSURE, Disclosure)
     try:
-        sent = RunFolder(folder).sent() or {}
+        sent = RunFolder(folder).sent()
         rows = tuple(Disclosure(**row) for row in sent.get("told", sent["ledger"])["rows"] if row["messages"])
     except (LookupError, TypeError, AttributeError):  # not here, or torn by a failure of power
         return saved

@@ -12,7 +12,7 @@ from murmura.errors import CheckpointError
 from murmura.federation.server.ledger import Ledger
 from murmura.measure.catalogue import CATALOGUE
 from murmura.privacy.standing import standing
-from murmura.runs import files, jsontext, schema
+from murmura.runs import files, schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.locks import is_running
 from murmura.runs.previous import is_run
@@ -95,7 +95,7 @@ def look(folder: Path) -> Status:
     if not is_run(folder):
         fix = "Give a folder in which `murmura run` or `murmura serve` has begun a run."
         raise CheckpointError("there is no run in this folder", where=str(folder), fix=fix)
-    live = _json(folder / schema.CHECKPOINTS / schema.LIVE)
+    live = files.state(folder / schema.CHECKPOINTS / schema.LIVE)
     config = folder / schema.CONFIG
     experiment = files.toml(files.text(config) or "", config)
     run, method = experiment.get("run", {}), experiment.get("method", {})
@@ -182,12 +182,3 @@ def _seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int | None, live: M
         return None
     pace = sum(walls) / len(walls)
     return (rounds - live["round"]) * pace + max(pace - (time.time() - live["began"]), 0.0)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """What another process keeps writing; nothing where it is not there, or a failure of power has torn it."""
-    try:
-        value: dict[str, Any] = jsontext.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value

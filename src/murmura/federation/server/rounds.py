@@ -88,7 +88,7 @@ class Server:
         self._known: set[str] = set()
         fleet.listener, fleet.keeper = self._listen, lambda: folder.write_sent(self.publication.state())
         fleet.activity = Activity(self._keep_live)
-        if (sent := folder.sent()) is not None:
+        if sent := folder.sent():
             self.publication.restore(sent)
 
     @property
