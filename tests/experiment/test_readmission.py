@@ -29,7 +29,7 @@ class Coming:
     def ask(self, ask, sites):
         for site in sites:
             if site not in self.there:
-                yield Failure(site, "it is out of reach", gone=True)
+                yield Failure(site, "it is out of reach")
                 continue
             for answer in self._hosts[site].answer(ask, [site]):
                 bend = self.bends.get((site, ask.verb), lambda answer: answer)
@@ -81,7 +81,7 @@ def test_one_that_was_not_there_at_the_start_takes_part_when_it_comes(world):
 def test_one_that_cannot_come_back_is_left_out_until_it_can(world, verb, how):
     begin(world)
     bends = {
-        "gone": lambda reply: Failure(reply.site, "out of reach", gone=True),
+        "gone": lambda reply: Failure(reply.site, "out of reach"),
         "broken": lambda reply: Failure(reply.site, "CheckpointError"),
         "lying": lambda reply: Reply(reply.site, {"versions": 5, "kind": [], "more": {}}),
     }

@@ -138,7 +138,7 @@ def failing(engine, fails):
             alive = [site for site in sites if not fails(site, ask)]
             for site in sites:
                 if site not in alive:
-                    yield Failure(site, "gone", gone=True)
+                    yield Failure(site, "gone")
             yield from super().ask(ask, alive)
 
     return Failing

@@ -242,7 +242,7 @@ def keeping(answers, **options):
 
 
 def dead_worker(site):
-    return Failure(site, "worker 0 was killed", gone=True)
+    return Failure(site, "worker 0 was killed")
 
 
 def test_a_round_that_too_few_of_its_sites_have_kept_is_not_saved():

@@ -79,7 +79,7 @@ class ProcessesEngine:
                     answer = line.take(number, until)
                     if isinstance(answer, str):
                         self._require_alone(line)
-                        answer = Failure(site, answer, gone=line.end is not None)
+                        answer = Failure(site, answer)
                     found[answer.site] = answer
                 progress.advance()
                 yield found.pop(site)

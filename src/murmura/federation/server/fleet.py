@@ -254,7 +254,7 @@ class Fleet:
         asked = (self.joined or self.sites) if sites is None else sites
         answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), asked)}
         for site in asked:
-            answer = answers.get(site) or Failure(site, "it did not answer", gone=True)
+            answer = answers.get(site) or Failure(site, "it did not answer")
             if isinstance(answer, Reply) and (why := malformed(answer.fields, owner(self.verbs, verb).releases(verb))):
                 answer = Failure(site, why)
             if isinstance(answer, Reply) and answer.fields:
@@ -270,7 +270,7 @@ class Fleet:
         """What the engine brings. What went wrong in this process stops the run as it is: its owner owns the sites."""
         for site in sites:
             if site in self.barred:
-                yield Failure(site, self.barred[site], gone=True)
+                yield Failure(site, self.barred[site])
         sites = [site for site in sites if site not in self.barred]
         with self.activity.asking(ask.verb, sites) as heard:
             for answer in self.engine.ask(ask, sites) if sites else ():

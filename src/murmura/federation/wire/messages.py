@@ -98,15 +98,13 @@ class Failure:
     Args:
         site: its name.
         why: ``LATE``; the class of what went wrong at the site, where what it says stays, since that may quote records;
-            or of a site that is ``gone``, how it went, in the engine's words.
+            or where nothing at all will come of the site any more, how it went, in the engine's words.
         error: what went wrong itself, where the site is in this process; it never travels.
-        gone: whether nothing at all will come of the site any more.
     """
 
     site: str
     why: str
     error: Exception | None = field(default=None, compare=False)
-    gone: bool = False
 
 
 def encode(payload: Payload) -> bytes:

@@ -183,12 +183,12 @@ class FlowerEngine:
                     return Failure(site, LATE)
                 if self._is_gone(errand):
                     self._away.add(site)
-                    return Failure(site, f"it has been out of reach for {self._patience:.0f} seconds", gone=True)
+                    return Failure(site, f"it has been out of reach for {self._patience:.0f} seconds")
                 self._hand_over_again()
                 self._changed.wait(_LOOK)
         if errand.answer is None:
             self._away.add(site)
-            return Failure(site, errand.failed or "the run was closed", gone=True)
+            return Failure(site, errand.failed or "the run was closed")
         return self._heard(verb, site, errand.answer)
 
     def _heard(self, verb: str, site: str, message: bytes) -> Reply | Failure:
@@ -211,7 +211,7 @@ class FlowerEngine:
             self._away.discard(site)
         elif verb != "join" and self._joined.get(site, worker) != worker:
             self._away.add(site)
-            return Failure(site, _RESTARTED, gone=True)
+            return Failure(site, _RESTARTED)
         return answer
 
     def _there(self, sites: Sequence[str], seconds: float) -> list[str]:
