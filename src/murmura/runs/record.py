@@ -158,7 +158,7 @@ def read(folder: str | Path) -> RunRecord:
         finished=summary is not None,
         kind=data["kind"],
         rounds=rounds,
-        totals=_totals(rounds, summary),
+        totals=_totals(rounds),
         sites=files.rows(folder / schema.SITES, SiteReport),
         exclusions=files.value(folder / schema.EXCLUSION_COUNTS, Exclusions),
         measured=files.value(folder / schema.MEASURED, Measured),
@@ -274,16 +274,13 @@ def _round(row: Mapping[str, Any], where: str) -> Round:
     return files.made({**known, "values": figures}, Round, where)
 
 
-def _totals(rounds: Sequence[Round], summary: Summary | None) -> dict[str, float]:
-    """Of the whole run, as far as its rounds recorded it; what rounds do not tell, a finished run may."""
+def _totals(rounds: Sequence[Round]) -> dict[str, float]:
+    """Of the whole run, as far as its rounds recorded it."""
     totals: dict[str, float] = {}
     for key in ("bytes_up", "bytes_down", "at_sites", "wall", "peak_memory"):
         known = [one.values[key] for one in rounds if key in one.values]
-        whole = getattr(summary, key, None)
         if known:
             totals[key] = max(known) if key == "peak_memory" else sum(known)
-        elif whole is not None:
-            totals[key] = whole
     return totals
 
 
