@@ -38,7 +38,8 @@ def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
     for name, value in fields.items():
         if name not in releases:
             return "it holds a field that the verb does not declare"
-        if value is not None and (why := _CHECKS.get(releases[name].kind, _anything)(value)):
+        check = _CHECKS.get(releases[name].kind)
+        if check is not None and value is not None and (why := check(value)):
             return f"'{name}' {why}"
     return None
 
@@ -46,10 +47,6 @@ def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
 def is_count(value: Any, least: int = 0) -> bool:
     """Whether a value is a whole number from ``least`` to ``LARGEST``."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
-
-
-def _anything(value: Any) -> str | None:
-    return None
 
 
 def _tensors(value: Any) -> str | None:
