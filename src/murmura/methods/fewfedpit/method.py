@@ -237,8 +237,7 @@ class FedMIT(WithSynthetic):
     def improve_together(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """FedMIT: the same synthetic records, but one adapter for both kinds, uploaded as it is."""
         trained, counts = self._train_together(cohort, ask, cohort.starts(ask))
-        uploads = cohort.uploads([t.state for t in trained])
-        return cohort.reply(adapter=uploads, examples=cohort.sizes, loss=[t.loss for t in trained], counts=counts)
+        return self.answered(cohort, ask, trained, examples=cohort.sizes, counts=counts)
 
 
 class LocIT(FedMIT):
