@@ -24,7 +24,6 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.prepare import prepare
 from murmura.experiment.run import run
 from murmura.runs import read
-from murmura.training.schedule import learning_rate
 from tests.experiment.small import write_lines
 from tests.test_examples import EXAMPLES
 
@@ -203,7 +202,7 @@ def test_values_are_the_benchmark_s(name):
     assert (experiment.data.sites.scheme, experiment.data.max_length) == ("iid", 512)
     assert (method.name, method.rounds, experiment.aggregation.rule.kind) == ("fedit", 200, "mean")
     assert (training.max_steps, training.batch_size, training.optimizer, training.clip) == (10, 16, "adamw", 1.0)
-    rates = [learning_rate(training.schedule, training.lr, training.lr_min, t, method.rounds) for t in range(200)]
+    rates = [training.rate(t, method.rounds) for t in range(200)]
     theirs = [1e-6 + 0.5 * (5e-5 - 1e-6) * (1 + math.cos(math.pi * t / 200)) for t in range(1, 201)]
     assert rates[1:] == pytest.approx(theirs[:-1]) and rates[0] == 5e-5
 

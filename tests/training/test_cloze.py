@@ -18,7 +18,7 @@ from murmura.training.loop import batches, train
 from murmura.training.private import Private
 from tests.conftest import WORDS
 from tests.privacy.plans import RECORDS
-from tests.training.helpers import assert_close, assert_same, random_state
+from tests.training.helpers import assert_close, random_state
 
 SPEC = LoraSpec(rank=4, alpha=8)
 LR = 0.01
@@ -259,16 +259,6 @@ def test_all_parameters_train_as_in_plain_torch(named, tokenizer):
         optimizer.step()
     expected = dict(plain.named_parameters())
     assert_close(result.state, {name: expected[name].detach() for name in result.state})
-
-
-def test_all_parameters_of_several_sites_train_one_after_the_other(bert, tokenizer):
-    cloze, bank = make_cloze("bert", tokenizer), Bank(bert, None)
-    start, step = bank.initial(Stream(0)), partial(ClozeStep, cloze=cloze)
-    shards = [records(cloze, 3, seed=1), records(cloze, 2, seed=2)]
-    together = train(bank, shards, [start, start], TRAINING, LR, STREAMS[:2], step=step)
-    alone = train(bank, shards[1:], [start], TRAINING, LR, STREAMS[1:2], step=step)[0]
-    assert_same(together[1].state, alone.state)
-    assert together[1].loss == alone.loss
 
 
 @pytest.mark.parametrize("name", ["llama", "bert"])

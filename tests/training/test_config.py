@@ -63,3 +63,18 @@ def test_a_message_does_not_quote_a_whole_table():
 def test_layers_that_say_nothing(layers):
     with pytest.raises(ConfigError, match='"last 8"'):
         LoraSpec.parse({"layers": layers}, "my.toml [lora]")
+
+
+def test_golden_rates():
+    rates = [LocalTraining(lr=5e-5, lr_min=1e-6).rate(t, 30) for t in (0, 15, 29)]
+    assert rates == pytest.approx([5e-5, 2.55e-5, 1.134e-6], rel=1e-3)
+
+
+def test_the_rate_falls_and_never_reaches_the_least():
+    rates = [LocalTraining(lr=1e-3, lr_min=1e-6).rate(t, 10) for t in range(10)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] > 1e-6
+
+
+def test_a_constant_rate():
+    assert {LocalTraining(lr=1e-3, schedule="constant").rate(t, 10) for t in range(10)} == {1e-3}

@@ -194,16 +194,6 @@ def test_all_parameters_of_a_masked_model_train_as_in_plain_torch(tokenizer, ber
     assert_close(result.state, {name: expected[name] for name in result.state})
 
 
-def test_all_parameters_of_several_sites_train_one_after_the_other(llama):
-    bank = Bank(llama, None)
-    start = bank.initial(Stream(0))
-    shards, training = [items(4, seed=1), items(2, seed=2)], LocalTraining(batch_size=2, eps=EPS)
-    results = train(bank, shards, [start, start], training, LR, STREAMS[:2], weights=[[1.0] * 4, [2.0] * 2])
-    alone = train(bank, [shards[1]], [start], training, LR, [STREAMS[1]], weights=[[2.0] * 2])[0]
-    assert [result.steps for result in results] == [2, 1]
-    assert_same(results[1].state, alone.state)
-
-
 # ---- terms of the loss and of the step, on adapters -----------------------------------------------------------------
 
 
@@ -354,12 +344,3 @@ def test_a_step_that_leaves_nothing_finite_is_no_result(bank):
     with pytest.raises(NonFiniteLoss) as error:
         train(bank, shards, [nothing] * 2, training, 10.0, STREAMS[:2], corrections=[nothing, broken])
     assert (error.value.slot, error.value.step) == (1, 1)
-
-
-def test_all_parameters_name_the_site_too(llama):
-    bank = Bank(llama, None)
-    start = bank.initial(Stream(0))
-    weights = [[1.0] * 2, [1.0] * 2, [float("inf")] * 2]
-    with pytest.raises(NonFiniteLoss) as error:
-        train(bank, [items(2)] * 3, [start] * 3, LocalTraining(), LR, STREAMS[:3], weights=weights)
-    assert (error.value.slot, error.value.step) == (2, 1)

@@ -16,7 +16,7 @@ from murmura.training.loop import batches, train
 from murmura.training.preference import Pair, PreferenceStep, Reference, dpo_losses
 from murmura.training.private import Private
 from tests.privacy.plans import RECORDS
-from tests.training.helpers import Item, assert_close, assert_same, items, random_state
+from tests.training.helpers import Item, assert_close, items, random_state
 
 SPEC = LoraSpec(rank=4, alpha=8)
 LR = 0.01
@@ -249,16 +249,6 @@ def test_all_parameters_train_as_in_plain_torch(llama):
         optimizer.step()
     expected = dict(plain.named_parameters())
     assert_close(result.state, {name: expected[name].detach() for name in result.state})
-
-
-def test_all_parameters_of_several_sites_train_one_after_the_other(llama):
-    bank = Bank(llama, None)
-    start, shards = bank.initial(Stream(0)), [pairs_of(3, 1), pairs_of(2, 2)]
-    step = partial(PreferenceStep, reference=Reference())
-    together = train(bank, shards, [start, start], TRAINING, LR, STREAMS[:2], step=step)
-    [alone] = train(bank, shards[1:], [start], TRAINING, LR, STREAMS[1:2], step=step)
-    assert_same(together[1].state, alone.state)
-    assert together[1].loss == alone.loss < math.log(2)
 
 
 def test_it_learns_what_is_preferred(bank):

@@ -19,39 +19,18 @@ ENCODER, SITE_ENCODER, WRITER = "augment.encoder", "augment.site_encoder", "augm
 
 _BY_CENTRES = ("feddca", "coverage", "direct")
 _ONE_CENTRE = ("feddca", "coverage")
-_LESS = ("less",)
 _WRITING = ("self-instruct",)
-_FROM_POOL = (*_BY_CENTRES, "random", *_LESS)
+_FROM_POOL = (*_BY_CENTRES, "random", "less")
 _OF: Mapping[str, tuple[str, ...]] = {
-    "clusters": _BY_CENTRES,
-    "smallest_cluster": _BY_CENTRES,
-    "encoder": _BY_CENTRES,
-    "site_encoder": _BY_CENTRES,
-    "similarity": _BY_CENTRES,
-    "focus": _BY_CENTRES,
-    "alpha": _ONE_CENTRE,
-    "project_first": _ONE_CENTRE,
-    "filter_rule": ("feddca",),
-    "order": ("feddca",),
+    **dict.fromkeys(("clusters", "smallest_cluster", "encoder", "site_encoder", "similarity", "focus"), _BY_CENTRES),
+    **dict.fromkeys(("noise_multiplier", "search"), _BY_CENTRES),
+    **dict.fromkeys(("alpha", "project_first"), _ONE_CENTRE),
+    **dict.fromkeys(("filter_rule", "order"), ("feddca",)),
     "targets": ("coverage",),
-    "less_warm_up": _LESS,
-    "less_epochs": _LESS,
-    "less_lr": _LESS,
-    "less_batch": _LESS,
-    "less_dimension": _LESS,
-    "less_over": _LESS,
-    "less_sample": _LESS,
-    "writer": _WRITING,
-    "write_temperature": _WRITING,
-    "write_tokens": _WRITING,
-    "write_attempts": _WRITING,
-    "write_rouge": _WRITING,
-    "pool": _FROM_POOL,
-    "bytes": _FROM_POOL,
-    "dedup": _FROM_POOL,
-    "domain": _FROM_POOL,
-    "noise_multiplier": _BY_CENTRES,
-    "search": _BY_CENTRES,
+    **dict.fromkeys(("less_warm_up", "less_epochs", "less_lr", "less_batch"), ("less",)),
+    **dict.fromkeys(("less_dimension", "less_over", "less_sample"), ("less",)),
+    **dict.fromkeys(("writer", "write_temperature", "write_tokens", "write_attempts", "write_rouge"), _WRITING),
+    **dict.fromkeys(("pool", "bytes", "dedup", "domain"), _FROM_POOL),
 }
 """Which strategies read an option; all of them, where it is not here."""
 _OF_PROJECTOR = (
@@ -228,7 +207,7 @@ class AugmentConfig(Section):
     @property
     def by_influence(self) -> bool:
         """Whether sites are asked for gradients."""
-        return self.strategy in _LESS
+        return self.strategy == "less"
 
     def is_due(self, round: int) -> bool:
         """Whether sites are given other records in this round, counted from 1."""

@@ -89,6 +89,16 @@ class LocalTraining(Section):
     """Of the base model's matrix products while training; adapters stay float32. auto: bfloat16 where the device
     multiplies it natively (GPUs from Ampere on, AMX, AVX-512 BF16, Arm with bf16), else float32."""
 
+    def rate(self, done: int, of: int) -> float:
+        """The learning rate where so many of all rounds, or of all steps, are done.
+
+        The cosine (OpenFedLLM, Ye et al. 2024) is lr_min + ½(lr − lr_min)(1 + cos(π t / R)), with t = ``done`` counted
+        from 0 and R = ``of``; it never quite reaches lr_min.
+        """
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr_min + 0.5 * (self.lr - self.lr_min) * (1 + math.cos(math.pi * done / of))
+
     @field_validator("tokens_per_pass", mode="before")
     @classmethod
     def _auto_or_some(cls, value: object) -> object:

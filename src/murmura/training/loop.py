@@ -134,21 +134,6 @@ def train(
         ModelError: a factor is frozen where there is no adapter.
         PrivacyError: a plan does not fit its site, there is no adapter, or losses are not those of tokens.
     """
-    if bank.lora is None and len(starts) > 1:
-        return _one_by_one(
-            bank,
-            [shards, starts, streams, anchors, corrections, weights],
-            training,
-            lr,
-            prox=prox,
-            frozen=frozen,
-            privacy=privacy,
-            around=around,
-            step=step,
-            watch=watch,
-            finite=finite,
-            description=description,
-        )
     source, plans = _planned(bank, shards, training, streams, weights, frozen, privacy, step)
     bank.load(starts)
     with bank.trainable(frozen) as parameter, bar(description, sum(len(p) for p in plans)) as progress:
@@ -248,22 +233,6 @@ class _Update:
         self.optimizer.step()
         if self._shift is not None:
             self.weight.sub_(self._shift, alpha=self._lr)
-
-
-def _one_by_one(
-    bank: Bank, of_sites: Sequence[Sequence[Any] | None], training: LocalTraining, lr: float, **options: Any
-) -> list[Trained]:
-    """``train`` where there is one slot; ``of_sites`` is what it takes of each site, in its order."""
-    results: list[Trained] = []
-    for k in range(len(of_sites[0] or ())):
-        own: list[Any] = [every and every[k : k + 1] for every in of_sites]
-        shards, starts, streams, anchors, corrections, weights = own
-        at_site = {"anchors": anchors, "corrections": corrections, "weights": weights}
-        try:
-            results += train(bank, shards, starts, training, lr, streams, **at_site, **options)
-        except NonFiniteLoss as error:
-            raise NonFiniteLoss(k, error.step) from None
-    return results
 
 
 def _anchor(bank: Bank, anchors: Sequence[State] | None) -> torch.Tensor:

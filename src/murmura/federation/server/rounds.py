@@ -23,7 +23,6 @@ from murmura.runs.machine import peak_memory, return_freed_memory
 from murmura.runs.schema import DISCLOSURE, FIGURES
 from murmura.streams import Stream
 from murmura.training.adapter import State
-from murmura.training.schedule import learning_rate
 from murmura.units import at_least, bound
 
 if TYPE_CHECKING:
@@ -180,8 +179,7 @@ class Server:
 
     def lr(self, round: int) -> float:
         """The learning rate of a round, counted from 1."""
-        t = self.runtime.training
-        return learning_rate(t.schedule, t.lr, t.lr_min, round - 1, self._count)
+        return self.runtime.training.rate(round - 1, self._count)
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Add to the round's counters, shown in the report."""

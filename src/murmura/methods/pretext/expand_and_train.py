@@ -20,7 +20,6 @@ from murmura.synthesis.expansion import expand
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss, Trained, steps_of, train
-from murmura.training.schedule import learning_rate
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
@@ -97,7 +96,7 @@ def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) 
 
     def watch(done: int, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(options.schedule, options.lr, options.lr_min, done, steps)
+            group["lr"] = options.rate(done, steps)
 
     start: State = server.initial()
     with phase("train"):
