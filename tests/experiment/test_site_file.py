@@ -20,11 +20,13 @@ from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.engines import processes
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
+from murmura.federation.site.identity import write_roster
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
 from murmura.runs import locks
+from murmura.runs.schema import FEDERATION, ROSTER
 from murmura.streams import Stream
 from tests.experiment import small
 from tests.federation.engines.wired import Wired
@@ -43,6 +45,8 @@ def shared(make, tmp_path):
         folders = {name: tmp_path / "private" / name for name in records}
         (tmp_path / "private").mkdir(exist_ok=True)
         share_out(experiment, records, folders, tmp_path / "results", ["cpu"])
+        if experiment.aggregation.secure:
+            write_roster(tmp_path / "private" / FEDERATION / ROSTER, folders)
         return experiment, folders
 
     return done

@@ -62,6 +62,8 @@ def simulate(
         if folder.site_adapters.exists():
             atomic.make_private(folder.site_adapters)
         share_out(experiment, records, folders, folder.site_adapters, devices)
+        if experiment.aggregation.secure:  # sites that are elsewhere make their keys themselves
+            write_roster(_federation(folders) / ROSTER, folders)
         engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method), protected))
         return engine
     finally:
@@ -103,7 +105,7 @@ def share_out(
     *,
     simulated: bool = True,
 ) -> None:
-    """Give each site a folder with its records and its owner's file, and all of them what a federation hands round.
+    """Give each site a folder with its records and its owner's file, and all of them the experiment.
 
     Args:
         records: of each site.
@@ -136,8 +138,6 @@ def share_out(
             _write(folder / SITE_FILE, [tomli_w.dumps(file)])
         atomic.make_private(federation)
         _write(federation / EXPERIMENT, [experiment.dump()])
-    if simulated and experiment.aggregation.secure:  # other sites make their keys themselves
-        write_roster(federation / ROSTER, folders)
 
 
 def _take_back(folders: Mapping[str, Path]) -> None:

@@ -11,8 +11,10 @@ from murmura.experiment.run import run
 from murmura.experiment.simulation import share_out
 from murmura.experiment.site_side import open_sites
 from murmura.experiment.skeleton import OutOfReachError
+from murmura.federation.site.identity import write_roster
 from murmura.federation.wire.releases import VOUCHED, protection_from_json
 from murmura.runs.record import read
+from murmura.runs.schema import FEDERATION, ROSTER
 from tests.federation.world import instructions
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -30,6 +32,8 @@ def shared(make, tmp_path):
         folders = {name: tmp_path / "members" / name for name in records}
         (tmp_path / "members").mkdir()
         share_out(experiment, records, folders, None, ["cpu"], simulated=False)
+        if experiment.aggregation.secure:
+            write_roster(tmp_path / "members" / FEDERATION / ROSTER, folders)
         return experiment, folders
 
     return done

@@ -13,7 +13,7 @@ def test_nothing_is_left_open_where_it_cannot_be_started(tmp_path, monkeypatch, 
     class Gateway:
         port = 1
 
-        def __init__(self, *parts):
+        def __init__(self, *parts, **rules):
             opened.append("gateway")
 
         def close(self):
