@@ -153,23 +153,40 @@ def test_a_missing_site_is_missing_from_the_sum(tokenizer, tmp_path):
     assert summed.server.rows[1]["events"] == ["site site-1 did not answer 'train': gone"]
 
 
+class Losing(LocalEngine):
+    """Of one site a reply is lost: that site has trained."""
+
+    def ask(self, ask, sites):
+        for answer in super().ask(ask, sites):
+            gone = answer.site == "site-1" and (ask.verb, ask.round) == ("train", 2)
+            yield Failure("site-1", LATE) if gone else answer
+
+
+def scaffold(kind=EveryOther, rounds=4):
+    return method(kind, rounds=rounds, local="scaffold")
+
+
 @pytest.mark.parametrize("kind", [EveryOther, OneByOne])
 def test_a_control_variate_whose_change_was_lost_is_as_if_its_site_had_been_absent(tokenizer, tmp_path, kind):
-    """In the first of four rounds, where the site has trained, and where it has not."""
-
-    class Losing(LocalEngine):
-        def ask(self, ask, sites):
-            for answer in super().ask(ask, sites):
-                gone = answer.site == "site-1" and (ask.verb, ask.round) == ("train", 1)
-                yield Failure("site-1", LATE) if gone else answer
-
-    absent = failing(LocalEngine, lambda site, ask: (site, ask.verb, ask.round) == ("site-1", "train", 1))
+    absent = failing(LocalEngine, lambda site, ask: (site, ask.verb, ask.round) == ("site-1", "train", 2))
     lost, without = (
-        lead(tokenizer, method(kind, rounds=4, local="scaffold"), tmp_path / name, training=SGD, engine=engine)
+        lead(tokenizer, scaffold(kind), tmp_path / name, training=SGD, engine=engine)
         for name, engine in (("lost", Losing), ("absent", absent))
     )
     assert_same(lost.server.adapter, without.server.adapter)
     assert_same(lost.server.store["control"], without.server.store["control"])
+
+
+def test_that_a_change_was_lost_is_in_the_checkpoint(tokenizer, tmp_path):
+    options = {"training": SGD.model_copy(update={"schedule": "constant"}), "engine": Losing}
+    whole = lead(tokenizer, scaffold(), tmp_path / "whole", **options)
+    part = lead(tokenizer, scaffold(rounds=2), tmp_path / "part", **options)
+    assert part.server.store["control_uncounted"] == {"site-1": 2}
+    again = make_world(tokenizer, one := scaffold(), tmp_path / "part", **options)
+    again.server.restore(latest(tmp_path / "part" / "checkpoint"))
+    one.lead(again.server, again.fleet)
+    assert_same(again.server.adapter, whole.server.adapter)
+    assert "control_uncounted" not in again.server.store
 
 
 def test_nobody_at_all_stops_the_run(tokenizer, tmp_path):
