@@ -298,16 +298,13 @@ class Fleet:
             under: the secure sum under whose masks replies leave.
             needed: how many; as ``min_replies`` says, if not given.
         """
-        told = None if under is None else under.terms()
+        told, masked = (None, None) if under is None else (under.terms(), under.sizes())
         ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, told)
         ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
         answered = 0
         for number, reply in self._expected(ask, sites):
-            sizes = (
-                field_sizes({name: one for name, one in reply.fields.items() if name in releases})
-                if under is None
-                else under.sizes()
-            )
+            declared = {name: one for name, one in reply.fields.items() if name in releases}
+            sizes = field_sizes(declared) if masked is None else masked
             for ledger in ledgers:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
