@@ -58,8 +58,9 @@ def make_sites(*sizes, folder=None):
 
 
 def make_workbench(tokenizer, *, model=None, lora=SPEC, training=TRAINING, slots=8, start=None):
+    """Without ``lora`` all parameters train, in the one slot that there is then."""
     reading = InstructionReading(template("chat", tokenizer), tokenizer, 96)
-    bank = Bank(model or make_llama(tokenizer), lora)
+    bank, slots = Bank(model or make_llama(tokenizer), lora), slots if lora else 1
     return ModelRuntime(bank, tokenizer, reading, training, max_length=96, slots=slots, start=start)
 
 

@@ -85,10 +85,13 @@ def test_a_whole_model_trains_as_on_a_cpu(tokenizer):
     told = []
     for device in ("cpu", GPU):
         bank = Bank(make_llama(tokenizer).to(device), None)
-        starts = [bank.initial(Stream(0))] * 3
-        found = train(bank, SHARDS, starts, TRAINING, 0.01, STREAMS)
-        assert bank.adds_nothing(starts[0]) and not bank.adds_nothing(found[0].state)
-        told.append([result.state for result in found])
+        start = bank.initial(Stream(0))
+        found = [
+            train(bank, [shard], [start], TRAINING, 0.01, [stream])[0].state
+            for shard, stream in zip(SHARDS, STREAMS, strict=True)
+        ]
+        assert bank.adds_nothing(start) and not bank.adds_nothing(found[0])
+        told.append(found)
     for ours, theirs in zip(*told, strict=True):
         assert_close(theirs, ours, atol=1e-4, rtol=1e-3)
 

@@ -92,7 +92,7 @@ class World:
         )
         reading = LabelledReading(cloze, sample_pattern=settings.sample_pattern)
         training = LocalTraining(lr=lr or (0.02 if lora else 0.003), batch_size=4, epochs=2, schedule="constant")
-        self.bench = ModelRuntime(bank, tokenizer, reading, training, max_length=48)
+        self.bench = ModelRuntime(bank, tokenizer, reading, training, max_length=48, slots=8 if lora else 1)
         self.public = EvaluationSet(
             LABELLED, texts(20, 90), validation=texts(10, 91), weigh_patterns=settings.pattern_weights == "validation"
         )
