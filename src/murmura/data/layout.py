@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Generic, Literal
@@ -72,6 +72,7 @@ class Layout(Generic[R]):
         renaming: How the user says that a ``{field}`` is in a ``{column}``.
         named: Columns that the user chose by name. They must occur, even for a field that may be empty: otherwise a
             misspelt name would silently give records without input.
+        check: Given a record and ``columns``, gives it as it is used, or raises a ``BadValueError``.
     """
 
     kind: type[R]
@@ -80,6 +81,7 @@ class Layout(Generic[R]):
     site_column: str | None = None
     renaming: str = RENAMING
     user_column: str | None = None
+    check: Callable[[R, Mapping[str, str]], R] | None = None
 
     @classmethod
     def of(
@@ -180,7 +182,7 @@ class Layout(Generic[R]):
         """The record that the columns hold, and the name of its site where there is a site column.
 
         Raises:
-            BadValueError: A needed value is missing, empty, not text, or not encodable.
+            BadValueError: A needed value is missing, empty, not text, or not encodable, or ``check`` refuses it all.
         """
         record: dict[str, Any] = {}
         for field, column in self.columns.items():
@@ -198,7 +200,8 @@ class Layout(Generic[R]):
         if record.get("chosen", "") == record.get("rejected", "x"):
             what = f"'{self.columns['chosen']}' and '{self.columns['rejected']}' are the same, so neither is preferred"
             raise BadValueError(what, "Take the record out, or correct it.")
-        return self.kind(**record), site
+        made = self.kind(**record)
+        return (self.check(made, self.columns) if self.check else made), site
 
     def user(self, values: Mapping[str, Any]) -> str | None:
         """The person that the record is about, where a column names one.

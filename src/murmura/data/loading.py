@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
@@ -99,17 +99,15 @@ def load_records(
     split: str = "train",
     skip_bad: bool = False,
     renaming: str = RENAMING,
+    check: Callable[[R, Mapping[str, str]], R] | None = None,
+    what: str = "record",
 ) -> Loaded[R]:
     """Read records, at least one.
 
     Args:
-        source: A JSONL (``.jsonl``, ``.ndjson``, ``.json`` with one object a line), CSV or TSV file, packed (``.gz``)
-            or not; an Excel (``.xlsx``) or Parquet file; or a Hugging Face id.
-        kind: What each row is: ``Instruction``, ``Labelled``, ``Document`` or ``Preference``.
-        fields: Field to column, where they differ: ``{"instruction": "question"}``.
-        split: The split of a hub data set.
         skip_bad: Drop unusable records and list them in ``Loaded.bad``, instead of refusing them all together.
-        renaming: How messages name another column for a field.
+        check: As for ``Layout``.
+        what: What messages call a record; the others as ``scan``.
 
     Returns:
         the records, with the place of each.
@@ -118,8 +116,9 @@ def load_records(
         DataError: The source cannot be read or lacks a column; there is a bad record, all of them together; or none
             can be used.
     """
-    loaded = scan(source, kind, fields=fields, split=split, renaming=renaming)
-    require_usable([loaded], skip_bad=skip_bad)
+    layout = replace(Layout.of(kind, fields, None, renaming), check=check)
+    loaded = scan_columns(source, layout, split)
+    require_usable([loaded], skip_bad=skip_bad, what=what)
     return loaded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from murmura.data.benchmarks import load_questions
+from murmura.data.loading import load_records
 from murmura.data.records import Choice
 from murmura.data.tokenising import plain_ids
 from murmura.errors import ConfigError, DataError
@@ -97,14 +97,15 @@ def _benchmark(
 ) -> Found:
     """Those questions of a benchmark that leave room for an answer."""
     options, name = benchmark.config, f"evaluation.benchmarks.{benchmark.name}"
-    loaded = load_questions(
+    loaded = load_records(
         options.file,
         benchmark.kind,
-        benchmark.checked,
         fields=options.fields,
         split=split_of(options.file, options.split),
-        renaming=name + ".fields = {{{field} = '{column}'}}",
         skip_bad=experiment.data.skip_bad,
+        renaming=name + ".fields = {{{field} = '{column}'}}",
+        check=benchmark.checked,
+        what="question",
     )
     chosen = drawn(list(zip(loaded.records, loaded.places, strict=True)), options.records, stream)
     template, room = reading.template, getattr(model.config, "max_position_embeddings", None)

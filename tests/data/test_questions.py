@@ -1,4 +1,4 @@
-"""Questions of benchmarks from files: what is bad is named by file and line."""
+"""Questions of benchmarks, which are checked as they are read: what is bad is named by file and line."""
 
 import json
 
@@ -6,8 +6,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from murmura.data.benchmarks import load_questions
 from murmura.data.layout import BadValueError
+from murmura.data.loading import load_records
 from murmura.data.records import Instruction, Program
 from murmura.errors import DataError
 
@@ -27,7 +27,7 @@ def marked(record, columns):
 
 
 def load(path, kind=Instruction, check=marked, **options):
-    return load_questions(path, kind, check, renaming=RENAMING, **options)
+    return load_records(path, kind, renaming=RENAMING, check=check, what="question", **options)
 
 
 def test_questions_are_as_the_check_gives_them(tmp_path):
