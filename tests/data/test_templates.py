@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 
 from murmura.data.records import Instruction
 from murmura.data.templates import TEMPLATES, template
-from murmura.errors import ConfigError, DataError
+from murmura.errors import DataError
 
 PLAIN = Instruction("Name a fruit.", output="Fig.")
 GIVEN = Instruction("Translate.", "la figue\n", "the fig")
@@ -188,10 +188,3 @@ def test_a_chat_template_that_prints_the_date_gets_a_fixed_one(tokenizer, text):
 def test_a_chat_template_that_cannot_serve_is_refused(tokenizer, text, why):
     with pytest.raises(DataError, match=rf"{why}.*Use the template 'alpaca'"):
         template("chat", with_chat(tokenizer, text))
-
-
-def test_unknown_names():
-    with pytest.raises(ConfigError, match=r"no template 'alpaca-merge'\. Did you mean 'alpaca-merged'"):
-        template("alpaca-merge")
-    with pytest.raises(ConfigError, match="'chat' needs a tokenizer"):
-        template("chat")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from murmura.data.records import Instruction
-from murmura.errors import ConfigError, DataError, nearest
+from murmura.errors import DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -165,11 +166,17 @@ class _Chat(Template):
         return str(text)
 
 
-TEMPLATES = ("alpaca", "alpaca-merged", "feddca", "flowertune", "chat")
+_PLAIN: Mapping[str, Template] = {
+    "alpaca": _Alpaca(),
+    "alpaca-merged": _Merged("alpaca-merged", " "),
+    "feddca": _Merged("feddca", ""),
+    "flowertune": _FlowerTune(),
+}
+TEMPLATES = (*_PLAIN, "chat")
 
 
 def template(name: str, tokenizer: PreTrainedTokenizerBase | None = None) -> Template:
-    """The template called ``name``.
+    """The template called ``name``, one of ``TEMPLATES``.
 
     * ``alpaca``: Stanford's, byte for byte.
     * ``alpaca-merged``: OpenFedLLM's; one space before the response.
@@ -179,20 +186,9 @@ def template(name: str, tokenizer: PreTrainedTokenizerBase | None = None) -> Tem
       fixed one is given to it.
 
     Raises:
-        ConfigError: There is no such template, or ``chat`` was asked without a tokenizer.
         DataError: The tokenizer has no chat template, or one that takes no single turn of a user.
     """
-    match name:
-        case "alpaca":
-            return _Alpaca()
-        case "alpaca-merged":
-            return _Merged(name, " ")
-        case "feddca":
-            return _Merged(name, "")
-        case "flowertune":
-            return _FlowerTune()
-        case "chat" if tokenizer is not None:
-            return _Chat(tokenizer)
-        case "chat":
-            raise ConfigError("the template 'chat' needs a tokenizer")
-    raise ConfigError(f"there is no template '{name}'", fix=nearest(name, TEMPLATES))
+    if name != "chat":
+        return _PLAIN[name]
+    assert tokenizer is not None, "'chat' is asked for with a tokenizer"
+    return _Chat(tokenizer)
