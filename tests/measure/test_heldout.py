@@ -53,8 +53,8 @@ def test_answers_are_those_of_a_sample(bench, public):
     public.completes = True
     found = measure(bench, public, states)
     sample = continuations(bench, states, [public.heldout[:2]] * 2, "answers")
-    assert [figures(f) for f in found] == [(s.rouge, s.rouge, s.exact, s.prefix) for s in sample]
-    assert [s.records for s in sample] == [2, 2]
+    assert [figures(f) for f in found] == [(s["rouge"], s["rouge"], s["exact"], s["prefix"]) for s in sample]
+    assert [s["records"] for s in sample] == [2, 2]
 
 
 def test_non_members_are_completed_only_if_wanted(bench, public):
@@ -86,10 +86,10 @@ def test_figures_of_continuations(bench, monkeypatch):
     [(prompts, limits)] = asked
     assert limits == lengths  # as long as the true response, its end not counted
     assert prompts == [bench.tokenise(record).ids[: bench.tokenise(record).start] for record in records]
-    assert (first.rouge, first.exact, first.prefix, first.records) == (1.0, 1.0, lengths[0], 1)
-    assert second.rouge == pytest.approx((rouge_l(texts[1], records[1].output) + 0.0) / 2)
-    assert (second.exact, second.records) == (0.0, 2)
-    assert 0 < second.prefix < lengths[1]
+    assert (first["rouge"], first["exact"], first["prefix"], first["records"]) == (1.0, 1.0, lengths[0], 1)
+    assert second["rouge"] == pytest.approx((rouge_l(texts[1], records[1].output) + 0.0) / 2)
+    assert (second["exact"], second["records"]) == (0.0, 2)
+    assert 0 < second["prefix"] < lengths[1]
 
 
 def test_the_words_of_the_same_answers_are_compared_too(bench, monkeypatch):
@@ -104,7 +104,7 @@ def test_the_words_of_the_same_answers_are_compared_too(bench, monkeypatch):
 def test_nothing_that_fits_gives_no_figures(bench):
     long = Instruction("explain", "", "the patient " * 200)
     [found] = continuations(bench, adapters(bench, 1), [[long]], "test")
-    assert (found.rouge, found.exact, found.prefix, found.records) == (0.0, 0.0, 0.0, 0)
+    assert (found["rouge"], found["exact"], found["prefix"], found["records"]) == (0.0, 0.0, 0.0, 0)
 
 
 def test_records_that_do_not_fit_are_left_out(bench):
@@ -126,4 +126,4 @@ def test_non_members_of_their_own_kind_are_continued_beside_the_held_out_records
     [found] = measure(bench, public, states)
     expected = continuations(bench, states * 2, [public.heldout[:2], public.nonmembers[:2]], "")
     others = expected[1]
-    assert figures(found) == (expected[0].rouge, others.rouge, others.exact, others.prefix)
+    assert figures(found) == (expected[0]["rouge"], others["rouge"], others["exact"], others["prefix"])

@@ -21,7 +21,14 @@ from murmura.training.adapter import State
 
 @dataclass(frozen=True)
 class Continuation:
-    """How an adapter continues one prompt; see ``Continuations``. ``f1`` is the F1 of words (``text.token_f1``)."""
+    """How an adapter continues one prompt, up to the length of its reference.
+
+    Args:
+        rouge: ROUGE-L F1 against the reference.
+        exact: whether word for word.
+        prefix: how many of the reference's first tokens are matched before the first difference.
+        f1: F1 of words (``text.token_f1``).
+    """
 
     rouge: float
     exact: bool
@@ -29,27 +36,10 @@ class Continuation:
     f1: float
 
 
-@dataclass(frozen=True)
-class Continuations:
-    """How an adapter continues given prompts, each up to the length of its reference: means over the records.
-
-    Args:
-        rouge: ROUGE-L F1 against the reference.
-        exact: share continued word for word.
-        prefix: how many of the reference's first tokens are matched before the first difference.
-        records: how many.
-    """
-
-    rouge: float
-    exact: float
-    prefix: float
-    records: int
-
-
 def continuations(
     runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Sequence[Instruction]], description: str
-) -> list[Continuations]:
-    """Of each adapter what ``continued`` gives, on average over its records."""
+) -> list[dict[str, float]]:
+    """Of each adapter what ``continued`` gives, on average over its records, and how many these are (``records``)."""
     return [_means(own) for own in continued(runtime, adapters, records, description)]
 
 
@@ -80,10 +70,14 @@ def continued(
     return rows
 
 
-def _means(rows: Sequence[Continuation]) -> Continuations:
-    columns = zip(*((one.rouge, one.exact, one.prefix) for one in rows), strict=True) if rows else [()] * 3
-    rouge, exact, prefix = (sum(column) / max(len(rows), 1) for column in columns)
-    return Continuations(rouge, exact, prefix, len(rows))
+def _means(rows: Sequence[Continuation]) -> dict[str, float]:
+    count = max(len(rows), 1)
+    return {
+        "rouge": sum(one.rouge for one in rows) / count,
+        "exact": sum(one.exact for one in rows) / count,
+        "prefix": sum(one.prefix for one in rows) / count,
+        "records": len(rows),
+    }
 
 
 def _guessed(runtime: ModelRuntime, public: EvaluationSet) -> dict[str, float]:
@@ -124,9 +118,8 @@ def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Sta
     for k, loss in enumerate(found):
         answers, others = written[k * len(kinds)], written[(k + 1) * len(kinds) - 1]
         f1 = [one.f1 for one in rows[k * len(kinds)]]
-        figures.append({"heldout_loss": loss, "heldout_rouge": answers.rouge, **guessed})
+        figures.append({"heldout_loss": loss, "heldout_rouge": answers["rouge"], **guessed})
         figures[-1]["heldout_f1"] = sum(f1) / max(len(f1), 1)
         if public.completes:
-            completed = {"rouge": others.rouge, "exact": others.exact, "prefix": others.prefix}
-            figures[-1] |= {f"nonmember_{name}": value for name, value in completed.items()}
+            figures[-1] |= {f"nonmember_{name}": others[name] for name in ("rouge", "exact", "prefix")}
     return figures

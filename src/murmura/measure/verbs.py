@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from murmura.data.records import KINDS
@@ -222,7 +222,7 @@ class Measuring(Verbs):
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
         with phase("attack"):
             found = continuations(cohort.runtime, adapters, drawn, "memorisation")
-        return [Reply(site.name, asdict(figures)) for site, figures in zip(cohort.sites, found, strict=True)]
+        return [Reply(site.name, figures) for site, figures in zip(cohort.sites, found, strict=True)]
 
     def _attacked(self, cohort: Cohort, site: Site, given: Mapping[str, Any]) -> Sequence[Any]:
         """The site's members, without the canaries, which no non-member is like."""
