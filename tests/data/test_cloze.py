@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from murmura.data.cloze import Cloze
 from murmura.errors import ConfigError
+from tests.training.helpers import items_of
 
 # LP-FL, section 4.1 (the patterns that PET has for Yelp)
 IMDB = (
@@ -99,7 +100,7 @@ def sentence_pieces():
 
 def test_the_patterns_of_the_paper_in_word_pieces(word_pieces):
     cloze = Cloze(IMDB, VERBALISER, word_pieces, ROOMY, masked=True)
-    items = cloze.tokenise("A rather long film!")
+    items = items_of(cloze, "A rather long film!")
     assert [" ".join(pieces(word_pieces, item)) for item in items] == [
         "[CLS] it was [MASK] . a rather long film ! [SEP]",
         "[CLS] just [MASK] ! a rather long film ! [SEP]",
@@ -114,14 +115,14 @@ def test_the_patterns_of_the_paper_in_word_pieces(word_pieces):
 def test_ids_are_those_that_the_tokenizer_makes_of_the_filled_in_pattern(request, kind):
     tokenizer = request.getfixturevalue(kind)
     cloze = Cloze(IMDB, VERBALISER, tokenizer, ROOMY, masked=True)
-    for item, pattern in zip(cloze.tokenise("a rather long film"), IMDB, strict=True):
+    for item, pattern in zip(items_of(cloze, "a rather long film"), IMDB, strict=True):
         whole = pattern.replace("{text}", "a rather long film").replace("{blank}", tokenizer.mask_token)
         assert item.ids == tokenizer(whole)["input_ids"]
 
 
 def test_a_causal_model_reads_before_the_word(gpt2_like):
     cloze = Cloze(BLANK_LAST, VERBALISER, gpt2_like, ROOMY, masked=False)
-    for item, pattern in zip(cloze.tokenise("a rather long film"), BLANK_LAST, strict=True):
+    for item, pattern in zip(items_of(cloze, "a rather long film"), BLANK_LAST, strict=True):
         whole = pattern.replace("{text}", "a rather long film").removesuffix(" {blank}")
         assert item.ids[:-1] == gpt2_like(whole)["input_ids"]
         [great] = gpt2_like(" great")["input_ids"]
@@ -130,14 +131,14 @@ def test_a_causal_model_reads_before_the_word(gpt2_like):
 
 
 def test_a_causal_sequence_opens_as_the_tokenizer_has_it_and_does_not_close(roberta_like):
-    [item] = Cloze(BLANK_LAST[:1], VERBALISER, roberta_like, ROOMY, masked=False).tokenise("a film")
+    [item] = items_of(Cloze(BLANK_LAST[:1], VERBALISER, roberta_like, ROOMY, masked=False), "a film")
     assert item.ids[0] == roberta_like.bos_token_id
     assert roberta_like.eos_token_id not in item.ids
 
 
 def test_a_tokenizer_that_writes_its_own_space_gets_none_from_us(sentence_pieces):
     cloze = Cloze(["{text} it was {blank}"], {"a": ["great"], "b": ["dull"]}, sentence_pieces, 40, masked=False)
-    [item] = cloze.tokenise("film")
+    [item] = items_of(cloze, "film")
     assert pieces(sentence_pieces, item) == ["▁film", "▁it", "▁was", "▁great"]
 
 
@@ -145,9 +146,9 @@ def test_what_follows_a_text_without_a_space_gets_no_mark(sentence_pieces):
     """Ids are those that the tokenizer makes of the filled-in pattern."""
     patterns = ["{text}. it was {blank}", "it.{text}! was {blank}"]
     cloze = Cloze(patterns, {"a": ["great"], "b": ["dull"]}, sentence_pieces, 40, masked=False)
-    for item, pattern in zip(cloze.tokenise("film"), patterns, strict=True):
+    for item, pattern in zip(items_of(cloze, "film"), patterns, strict=True):
         assert item.ids[:-1] == sentence_pieces(pattern.replace("{text}", "film").removesuffix(" {blank}"))["input_ids"]
-    assert pieces(sentence_pieces, cloze.tokenise("film")[0])[:4] == ["▁film", ".", "▁it", "▁was"]
+    assert pieces(sentence_pieces, items_of(cloze, "film")[0])[:4] == ["▁film", ".", "▁it", "▁was"]
 
 
 def test_words_without_a_space_are_other_words_in_sentence_pieces(sentence_pieces):
@@ -159,7 +160,7 @@ def test_words_without_a_space_are_other_words_in_sentence_pieces(sentence_piece
 def test_labels_point_at_the_blank(request, masked):
     tokenizer = request.getfixturevalue("word_pieces" if masked else "gpt2_like")
     cloze = Cloze(IMDB if masked else BLANK_LAST, VERBALISER, tokenizer, ROOMY, masked=masked)
-    for item in cloze.tokenise("a rather long film"):
+    for item in items_of(cloze, "a rather long film"):
         [blank] = [place for place, label in enumerate(item.labels) if label != -100]
         assert item.labels[blank] >= 0
         assert len(item.labels) == len(item.ids)
@@ -180,7 +181,7 @@ def test_only_the_text_is_cut_and_no_more_than_it_must(request, text, max_length
     patterns = IMDB if masked else BLANK_LAST
 
     def items(some, length):
-        return Cloze(patterns, VERBALISER, tokenizer, length, masked=masked).tokenise(some)
+        return items_of(Cloze(patterns, VERBALISER, tokenizer, length, masked=masked), some)
 
     for full, item, bare in zip(items(text, ROOMY), items(text, max_length), items("", ROOMY), strict=True):
         assert item.truncated == (len(full.ids) > max_length)
@@ -198,14 +199,14 @@ def test_only_the_text_is_cut_and_no_more_than_it_must(request, text, max_length
 @given(some=st.lists(texts, max_size=6))
 def test_many_at_once_are_tokenised_as_one_by_one(word_pieces, some):
     cloze = Cloze(IMDB, VERBALISER, word_pieces, 30, masked=True)
-    assert cloze.tokenise_all(some) == [cloze.tokenise(text) for text in some]
+    assert cloze.tokenise_all(some) == [items_of(cloze, text) for text in some]
 
 
 def test_more_texts_than_are_tokenised_at_once(gpt2_like, monkeypatch):
     monkeypatch.setattr("murmura.data.cloze._AT_ONCE", 3)
     cloze = Cloze(BLANK_LAST, VERBALISER, gpt2_like, 30, masked=False)
     some = ["film " * n for n in range(8)]
-    assert cloze.tokenise_all(some) == [cloze.tokenise(text) for text in some]
+    assert cloze.tokenise_all(some) == [items_of(cloze, text) for text in some]
 
 
 def test_a_text_is_tokenised_once_and_kept_small(gpt2_like):
@@ -238,13 +239,13 @@ def test_an_empty_text_leaves_the_pattern(word_pieces):
 
 def test_white_space_around_a_text_is_dropped(gpt2_like):
     cloze = Cloze(BLANK_LAST, VERBALISER, gpt2_like, ROOMY, masked=False)
-    assert cloze.tokenise(" \t a long  film\n") == cloze.tokenise("a long  film") != cloze.tokenise("a long film")
+    assert items_of(cloze, " \t a long  film\n") == items_of(cloze, "a long  film") != items_of(cloze, "a long film")
 
 
 def test_the_limit_itself_fits(word_pieces):
-    [item] = Cloze(IMDB[:1], VERBALISER, word_pieces, ROOMY, masked=True).tokenise("a rather long film")
+    [item] = items_of(Cloze(IMDB[:1], VERBALISER, word_pieces, ROOMY, masked=True), "a rather long film")
     limits = [Cloze(IMDB[:1], VERBALISER, word_pieces, len(item.ids) - k, masked=True) for k in (0, 1)]
-    assert [limit.tokenise("a rather long film")[0].truncated for limit in limits] == [False, True]
+    assert [items_of(limit, "a rather long film")[0].truncated for limit in limits] == [False, True]
 
 
 def table(cloze):
@@ -319,7 +320,7 @@ def test_a_causal_model_reads_no_pattern_that_goes_on_after_the_blank(gpt2_like,
 def test_a_causal_model_needs_something_to_read_before_the_blank(gpt2_like, roberta_like):
     with pytest.raises(ConfigError, match=r"has nothing before \{blank\} when a text is empty"):
         Cloze(["{text} {blank}"], VERBALISER, gpt2_like, ROOMY, masked=False)
-    [item] = Cloze(["{text} {blank}"], VERBALISER, roberta_like, ROOMY, masked=False).tokenise("")
+    [item] = items_of(Cloze(["{text} {blank}"], VERBALISER, roberta_like, ROOMY, masked=False), "")
     assert item.ids == [roberta_like.bos_token_id, item.ids[1]]
 
 

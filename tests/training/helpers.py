@@ -70,6 +70,11 @@ def cloze_items(count, tokenizer, *, seed=0):
     return made
 
 
+def items_of(cloze, text):
+    """What a cloze makes of one text."""
+    return cloze.tokenise_all([text])[0]
+
+
 def random_state(bank, seed, scale=0.1):
     """An adapter whose B is not zero, so that both factors matter; magnitudes are not far from the weights' own."""
     generator = torch.Generator().manual_seed(seed)

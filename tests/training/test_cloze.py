@@ -18,7 +18,7 @@ from murmura.training.loop import batches, train
 from murmura.training.private import Private
 from tests.conftest import WORDS
 from tests.privacy.plans import RECORDS
-from tests.training.helpers import assert_close, random_state
+from tests.training.helpers import assert_close, items_of, random_state
 
 SPEC = LoraSpec(rank=4, alpha=8)
 LR = 0.01
@@ -54,7 +54,7 @@ def records(cloze, count, seed=0):
     for _ in range(count):
         parts = [1.0, 0.0, 0.0] if not made else [rng.random() for _ in VERBALISER]
         target = tuple(part / sum(parts) for part in parts)
-        made.append(ClozeRecord(tuple(cloze.tokenise(" ".join(rng.choices(WORDS, k=rng.randint(1, 12))))), target))
+        made.append(ClozeRecord(tuple(items_of(cloze, " ".join(rng.choices(WORDS, k=rng.randint(1, 12))))), target))
     return made
 
 
@@ -183,7 +183,7 @@ def test_targets_must_be_of_the_labels(llama, tokenizer):
     cloze, bank = make_cloze("llama", tokenizer), Bank(llama, SPEC)
     bank.load([random_state(bank, 0)])
     with pytest.raises(RuntimeError, match="target"):
-        step_on(bank, [[ClozeRecord(tuple(cloze.tokenise("the rash")), (1.0,))]], cloze, {0: [0]})
+        step_on(bank, [[ClozeRecord(tuple(items_of(cloze, "the rash")), (1.0,))]], cloze, {0: [0]})
 
 
 def test_bfloat16_rounds_no_scores(llama, tokenizer, monkeypatch):
@@ -266,7 +266,7 @@ def test_it_learns_the_labels(request, tokenizer, name):
     named = name, request.getfixturevalue(name)
     cloze, bank = make_cloze(name, tokenizer), make_bank(named)
     texts = {"fever child skin": (1.0, 0.0, 0.0), "reply note draft": (0.0, 0.0, 1.0)}
-    shard = [ClozeRecord(tuple(cloze.tokenise(text)), target) for text, target in texts.items()] * 4
+    shard = [ClozeRecord(tuple(items_of(cloze, text)), target) for text, target in texts.items()] * 4
     training = LocalTraining(epochs=20, batch_size=4)
     state = run(bank, [shard], cloze, training)[0].state
     bank.load([state])

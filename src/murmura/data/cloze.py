@@ -110,16 +110,12 @@ class Cloze:
                 what = f"{pattern.name} takes {frame.length} of {max_length} tokens and leaves none for a text"
                 raise ConfigError(what, fix="Shorten it, or raise max_length.")
 
-    def tokenise(self, text: str) -> list[ClozeItem]:
-        """One item a pattern, in their order.
-
-        White space around the text is dropped. A text that does not fit loses tokens from its end; an empty one leaves
-        the pattern alone.
-        """
-        return self.tokenise_all([text])[0]
-
     def tokenise_all(self, texts: Sequence[str]) -> list[list[ClozeItem]]:
-        """``tokenise`` for many texts: the same items, in a fraction of the time. A text is tokenised once."""
+        """Of each text one item a pattern, in their order.
+
+        White space around a text is dropped. One that does not fit loses tokens from its end; an empty one leaves the
+        pattern alone. A text is tokenised once.
+        """
         self._remember(texts)
         return [self._items(self._known[text]) for text in texts]
 

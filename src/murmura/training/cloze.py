@@ -22,7 +22,7 @@ class ClozeRecord:
     """A text in its patterns, and what is known of its label.
 
     Attributes:
-        items: the text as ``Cloze.tokenise`` returns it, one a pattern.
+        items: the text as ``Cloze.tokenise_all`` returns it, one a pattern.
         target: the probability of each label, in the order of ``Cloze.labels``; one of them 1 where the label is known.
     """
 
