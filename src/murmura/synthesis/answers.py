@@ -7,7 +7,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,24 +42,25 @@ class Answers:
 
     def __init__(self, path: Path, asked: Mapping[str, Any], samples: int) -> None:
         self.path, self.texts, self.faults = path, 0, Counter[str]()
-        self._state, self._size = np.zeros(samples, np.uint8), 0
+        self._state = np.zeros(samples, np.uint8)
         with self._kept():
-            if path.exists():
-                self._recall(json.loads(json.dumps(asked)))
-                os.truncate(path, self._size)
-            if not self._size:
-                self._write([asked])
-                atomic.sync(path.parent)
+            if path.exists() and (size := self._recall(json.loads(json.dumps(asked)))):
+                os.truncate(path, size)
+            else:
+                atomic.write(path, _written([asked]), private=True)
 
-    def _recall(self, asked: Line) -> None:
+    def _recall(self, asked: Line) -> int:
+        """Count what the file holds; how many bytes that is."""
+        size = 0
         for end, line in _lines(self.path):
-            if self._size:
+            if size:
                 self._count(line)
             elif others := sorted(key for key in line.keys() | asked.keys() if line.get(key) != asked.get(key)):
                 what = f"the file holds texts that were written with another {' and another '.join(others)}"
                 fix = "Move it away to have new texts written, or go back to what these were begun with."
                 raise CheckpointError(what, where=str(self.path), fix=fix)
-            self._size = end
+            size = end
+        return size
 
     def attempts(self, sample: int) -> int:
         """How many attempts at a sample, of which there is no text, have been answered."""
@@ -76,7 +77,7 @@ class Answers:
             CheckpointError: they could not be written, and none was added.
         """
         with self._kept():
-            self._write(lines)
+            atomic.append(self.path, _written(lines))
         for line in lines:
             self._count(line)
 
@@ -91,21 +92,12 @@ class Answers:
             self.faults[line["fault"]] += 1
             self._state[sample] = line["attempt"] + 1
 
-    def _write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        data = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
-        try:
-            with open(self.path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError:
-            with suppress(OSError):  # a torn line would make the next one unreadable
-                os.truncate(self.path, self._size)
-            raise
-        self._size += len(data)
-
     def _kept(self) -> AbstractContextManager[None]:
         return explaining("the texts cannot be kept", self.path, "then start again with --resume")
+
+
+def _written(lines: Sequence[Mapping[str, Any]]) -> bytes:
+    return b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
 
 
 class Texts(Sequence[str]):
