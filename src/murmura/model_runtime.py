@@ -228,7 +228,7 @@ class ModelRuntime:
         """
         if option not in self._others:
             found = self.resources.language_model(option)
-            bank = self.resources.built(option, partial(_bank, lora=lora))
+            bank = self.resources.built(option, partial(bank_of, lora=lora))
             self._others[option] = ModelRuntime(
                 bank,
                 found.tokenizer,
@@ -302,7 +302,7 @@ def sequences(items: Iterable[Any]) -> Iterator[Sequence[int]]:
     return (part.ids for item in items for part in (item.items if isinstance(item, ClozeRecord | Pair) else [item]))
 
 
-def _bank(loaded: Loaded, lora: LoraSpec | None) -> Bank:
+def bank_of(loaded: Loaded, lora: LoraSpec | None) -> Bank:
     """A bank for such adapters, or the least that there can be: rank 1 on one layer."""
     if lora is None:
         [target, *_] = target_names(loaded.model, ("all-linear",))

@@ -9,12 +9,10 @@ from typing import Any
 from murmura import models
 from murmura.errors import ConfigError
 from murmura.generation.writer import complete
+from murmura.model_runtime import bank_of
 from murmura.precision import in_bfloat16
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.generators import Answer, Generator, Request
-from murmura.training.bank import Bank
-from murmura.training.config import LoraSpec
-from murmura.training.targets import target_names
 
 TOKENS = 200  # most of a verdict, which is four short lines
 _ROWS = 16
@@ -36,8 +34,7 @@ class LocalJudge:
         if not loaded.tokenizer.chat_template:
             what = f"'{name}' has no chat template, so it was not made to be asked"
             raise ConfigError(what, where="--by", fix="Name an instruction model.")
-        [target, *_] = target_names(loaded.model, ("all-linear",))
-        self._bank = Bank(loaded.model, LoraSpec(rank=1, targets=(target,)), cache_bytes=0)
+        self._bank = bank_of(loaded, None)
         self._bank.load([self._bank.untrained])
         self._tokenizer, self._name = loaded.tokenizer, name
 
