@@ -37,9 +37,8 @@ READS: Mapping[str, str] = {
 """What attacks (``measure.attacks``) go by, in words; likelier than the model before training does."""
 
 _attack = partial(Figure, better="lower", of_members=True)
+_share = partial(Figure, unit=SHARE, better="higher")
 _answer = partial(Figure, kind="instruction")
-_label = partial(Figure, kind="labelled")
-_document = partial(Figure, kind="document")
 _total = partial(Figure, column="always", total=True)
 
 CATALOGUE: tuple[Figure, ...] = (
@@ -74,76 +73,71 @@ CATALOGUE: tuple[Figure, ...] = (
         line=True,
         drawn=Drawn("loss (nats {per})"),
     ),
-    _answer(
+    _share(
         key="heldout_rouge",
         title="Held-out ROUGE-L",
         short="held-out\nROUGE-L",
-        unit=SHARE,
+        kind="instruction",
         meaning="How much of the wording of the model's own answers agrees, in order, with the reference answers to "
         "those same questions: 0 is nothing, 1 is word for word.",
-        better="higher",
         column="always",
         line=True,
         drawn=Drawn("ROUGE-L (0 to 1)"),
     ),
-    _answer(
+    _share(
         key="heldout_f1",
         title="Held-out F1 of words",
         short="held-out\nF1",
-        unit=SHARE,
+        kind="instruction",
         meaning="How many words the model's own answers have in common with the reference answers, in whatever order, "
         "without case, punctuation and articles (token F1 as in SQuAD): 0 is none, 1 is all.",
-        better="higher",
     ),
-    _document(
+    _share(
         key="heldout_accuracy",
         title="Next-token accuracy",
         short="next-token\naccuracy",
-        unit=SHARE,
+        kind="document",
         meaning="Of the tokens of texts that no site trained on, the share that the model finds the likeliest of all "
         "after those before them: 0 is none, 1 is all.",
-        better="higher",
         column="always",
         line=True,
         drawn=Drawn("accuracy (0 to 1)", shows="next tokens"),
     ),
-    Figure(
+    _share(
         key="preference_accuracy",
         title="Preferred answers found",
         short="preferred\nanswers",
         kind="preference",
-        unit=SHARE,
         meaning="Of pairs that no site trained on, the share in which training has made the preferred answer likelier "
         "by more than the other (its implicit reward in DPO is larger; a tie counts half). Guessing is 0.5.",
-        better="higher",
         column="always",
         line=True,
         drawn=Drawn("share (0 to 1)", shows="held-out pairs", level=0.5),
     ),
-    _label(
+    _share(
         key="accuracy",
         title="Accuracy",
         short="accuracy",
-        unit=SHARE,
+        kind="labelled",
         meaning="How many of the held-out texts, which no site trained on, get the right label: 0 is none, 1 is all. "
         "The small print gives the number of texts (n) and a 95 % interval (Wilson's); accuracies whose intervals "
         "overlap widely cannot be told apart by so few texts. Guessing is always to give the label that most have.",
-        better="higher",
         column="always",
         line=True,
         drawn=Drawn("accuracy (0 to 1)", shows="held-out texts"),
     ),
-    _label(
+    Figure(
         key="calibration_error",
         title="Calibration error",
         short="calibration\nerror",
+        kind="labelled",
         unit=SHARE,
         meaning="How far the model's confidence is from how often it is right, on average (ECE): 0 is a model that is "
         "right as often as it says.",
         better="lower",
         column="always",
     ),
-    _label(key="validation_accuracy", title="Accuracy on the server's validation set", unit=SHARE, better="higher"),
+    _share(key="validation_accuracy", title="Accuracy on the server's validation set", kind="labelled"),
     Figure(
         key="population_distance",
         title="Distance of private texts from the population",
@@ -167,53 +161,47 @@ CATALOGUE: tuple[Figure, ...] = (
     Figure(key="cut_texts", title="Of these cut off before their end", unit=TEXTS),
     Figure(key="annotated", title="Texts annotated after the round", short="annotated", unit=TEXTS, line=True),
     Figure(key="left_unlabelled", title="Texts left without a label", short="left unlabelled", unit=TEXTS, line=True),
-    _label(
+    _share(
         key="pseudo_accuracy",
         title="Accuracy of the labels given to unlabelled texts",
         short="accuracy of labels given",
-        unit=SHARE,
-        better="higher",
+        kind="labelled",
         line=True,
         drawn=Drawn(
             beside="accuracy", shows="labels that unlabelled texts were given after the round, where the truth is known"
         ),
     ),
-    Figure(
+    _share(
         key="choice_accuracy",
         title="Option accuracy",
         short="option\naccuracy",
-        unit=SHARE,
         meaning="The share of questions with options for which the model finds the right option the likeliest, by the "
         "probability of the whole option. The small print gives the number of questions (n), a 95 % interval "
         "(Wilson's), and what guessing comes to: once in k times among k options or, where all questions have the same "
         "options, always to take the one that is right most often.",
-        better="higher",
         column="measured",
         line=True,
         drawn=Drawn("accuracy (0 to 1)", shows="by the probability of the whole option"),
     ),
-    Figure(
+    _share(
         key="choice_accuracy_norm",
         title="Option accuracy, per byte",
         short="option accuracy,\nper byte",
-        unit=SHARE,
         meaning="The same, with each option's log-likelihood divided by its length in bytes of UTF-8, so that a long "
         "option is not at a disadvantage merely for being long.",
-        better="higher",
         column="measured",
         line=True,
         drawn=Drawn(beside="choice_accuracy", shows="by log-likelihood per byte of the option"),
     ),
     *(figure for benchmark in BENCHMARKS.values() for figure in benchmark.figures()),
-    _answer(
+    _share(
         key="coverage",
         title="Domain coverage",
         short="domain\ncoverage",
-        unit=SHARE,
+        kind="instruction",
         meaning="How similar each of the pool's records of the sites' domain is to the most similar record of it "
         "that any site was given (mean cosine; FedDCA, equation 5, with the mean over the domain). 1 would be a "
         "domain of which every record was given to somebody. Private records are not in it.",
-        better="higher",
         column="measured",
     ),
     Figure(
