@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.data.cloze import Cloze
 from murmura.data.templates import Template
-from murmura.data.tokenising import Fitted, Tokenised, TokenisedSet
+from murmura.data.tokenising import Fitted, Tokenised, TokenisedSet, chat_template
 
 if TYPE_CHECKING:
     from murmura.training.adapter import State
@@ -19,10 +19,12 @@ class Reading(ABC):
     """A kind of record and a model.
 
     Attributes:
+        tokenizer: The model's; None where the cloze alone needs it.
         template: Text around an instruction; None for other kinds.
         cloze: Questions with a blank about a labelled text; None for other kinds.
     """
 
+    tokenizer: Any = None
     template: Template | None = None
     cloze: Cloze | None = None
 
@@ -42,7 +44,7 @@ class Reading(ABC):
     def chat_template(self) -> str | None:
         """By which a tokenizer makes a question into what the model was trained to answer; None where there are no
         questions."""
-        return None
+        return None if self.template is None else chat_template(self.template, self.tokenizer)
 
     @abstractmethod
     def fit(self, records: Sequence[Any]) -> Fitted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.data.records import Instruction, Kind
 from murmura.data.templates import Template, template
-from murmura.data.tokenising import TokenisedSet, chat_template, tokenise_all
+from murmura.data.tokenising import TokenisedSet, tokenise_all
 from murmura.reading import Reading, SequenceReading
 from murmura.tasks.task import Task
 
@@ -27,10 +27,6 @@ class InstructionReading(SequenceReading):
     def __init__(self, template: Template, tokenizer: Any, max_length: int) -> None:
         super().__init__(tokenizer, max_length)
         self.template: Template = template
-
-    @property
-    def chat_template(self) -> str:
-        return chat_template(self.template, self.tokenizer)
 
     def fit(self, records: Sequence[Instruction]) -> TokenisedSet:
         return tokenise_all(records, self.template, self.tokenizer, self.max_length)

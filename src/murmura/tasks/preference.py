@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from murmura.data.records import Kind, Preference
 from murmura.data.templates import Template, template
-from murmura.data.tokenising import Fitted, Tokenised, chat_template, tokenise_all
+from murmura.data.tokenising import Fitted, Tokenised, tokenise_all
 from murmura.reading import Reading
 from murmura.tasks.task import Task
 
@@ -37,10 +37,6 @@ class PreferenceReading(Reading):
         self.before: WeakKeyDictionary[Pair, float] = WeakKeyDictionary()
         self._known: dict[Preference, Pair | None] = {}
         self._reference: Reference | None = None
-
-    @property
-    def chat_template(self) -> str:
-        return chat_template(self.template, self.tokenizer)
 
     @property
     def step(self) -> StepFactory:
