@@ -241,9 +241,9 @@ def test_columns_are_those_of_the_kind_of_record(tmp_path):
 def test_an_accuracy_has_its_number_of_texts_and_an_interval(tmp_path):
     """45 of 50: Wilson's interval by hand, (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) with z = 1.96."""
     (row,) = rows_of(write_run(tmp_path / "a", rows=[metrics(1, accuracy=0.9, accuracy_n=50)]))
-    assert row.cells["accuracy"].interval() == "0.786–0.957, n = 50"
+    assert row.cells["accuracy"].interval() == ["0.786–0.957", "n = 50"]
     (row,) = rows_of(write_run(tmp_path / "b", rows=[metrics(1, accuracy=0.9)]))
-    assert row.cells["accuracy"].interval() == ""  # of a run that did not tell
+    assert row.cells["accuracy"].interval() == []  # of a run that did not tell
 
 
 def test_what_guessing_comes_to_stands_beside_a_figure(tmp_path, capsys):
@@ -259,17 +259,18 @@ def test_what_guessing_comes_to_stands_beside_a_figure(tmp_path, capsys):
 def test_an_accuracy_of_several_seeds_is_of_the_texts_of_the_smallest(tmp_path):
     (row,) = seeds(tmp_path, *([metrics(2, accuracy=share, accuracy_n=n)] for share, n in ((0.8, 60), (0.9, 50))))
     # A mean of 42.5 of 50: from the lower end of 42 of 50 to the upper end of 43 of 50.
-    assert row.cells["accuracy"].interval() == f"{interval(0.84, 50)[0]:.3f}–{interval(0.86, 50)[1]:.3f}, n = 50"
+    assert row.cells["accuracy"].interval() == [f"{interval(0.84, 50)[0]:.3f}–{interval(0.86, 50)[1]:.3f}", "n = 50"]
 
 
 def test_an_attack_is_shown_with_its_interval_its_name_and_its_records(tmp_path):
     (row,) = rows_of(write_run(tmp_path / "a"))
     cell = row.cells["attack_auc"]
     assert (cell.mean, cell.ends) == (0.625, (0.5625, 0.6875))
-    assert cell.interval() == "0.562–0.688, error zone, n = 81 + 36"
+    assert (cell.interval(), cell.remarks) == (["0.562–0.688"], ("error zone", "n = 81 + 36"))
     few = {"attacks": {"attack": {"attack": "window votes", "members": 81, "others": 9}}}
     (row,) = rows_of(write_run(tmp_path / "b", rows=[metrics(2, **few)]))
-    assert row.cells["attack_auc"].interval() == "0.562–0.688, window votes, n = 81 + 9: says little"
+    cell = row.cells["attack_auc"]
+    assert (cell.interval(), cell.remarks) == (["0.562–0.688"], ("window votes", "n = 81 + 9: says little"))
 
 
 def test_of_several_seeds_the_ends_of_intervals_are_means_and_all_attacks_are_named(tmp_path):

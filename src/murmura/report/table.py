@@ -77,8 +77,8 @@ class Cell:
 
     def entry(self, figure: Figure) -> Entry:
         """The figure with what is known of it as small print."""
-        interval = self.interval().split(", ")
-        return entry(self.value(figure), self.spread(figure), *interval, self.together, self.guessing(figure))
+        small = self.spread(figure), *self.interval(), *self.remarks, self.together, self.guessing(figure)
+        return entry(self.value(figure), *small)
 
     def span(self, figure: Figure) -> Span | None:
         """A bar for the 95 % interval of a share or an AUC, where there is one."""
@@ -92,11 +92,7 @@ class Cell:
         """``guessing 0.463``, or nothing."""
         return "" if self.mean is None else "".join(figure.guessed(self.guess))
 
-    def interval(self) -> str:
-        """The 95 % interval and the attack; or nothing."""
-        return ", ".join([*self.bare_interval(), *self.remarks])
-
-    def bare_interval(self) -> list[str]:
+    def interval(self) -> list[str]:
         """The 95 % interval, of a share with its n (``measure.figure.between``); or nothing."""
         told = [] if self.mean is None or self.texts is None else between(self.mean, self.texts).split(", ")
         return told + ([] if self.ends is None else ["–".join(map(decimal, self.ends))])

@@ -64,7 +64,7 @@ def _narrow(rows: Sequence[Row], title: str, shown: Sequence[Figure]) -> Table:
 def _entry(row: Row, one: Figure) -> Entry:
     """A figure with its interval; which attack it comes of stands in a table of its own."""
     cell = row.cells[one.key]
-    small = [cell.spread(one), *cell.bare_interval(), cell.together, cell.guessing(one)]
+    small = [cell.spread(one), *cell.interval(), cell.together, cell.guessing(one)]
     small += [f"{cell.n} of {len(row.runs)} seeds"] if 0 < cell.n < len(row.runs) else []
     small += ["expected"] if any(one.key in run.last.expected for run in row.runs) else []
     return replace(entry(cell.value(one), *small, *(OUTSIDE,) * (OUTSIDE in cell.remarks)), span=cell.span(one))
