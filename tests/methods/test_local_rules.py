@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmura.aggregation.config import AggregationConfig
+from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask
 from murmura.federation.wire.sums import Sum
 from murmura.methods.local_rules import local_rule
@@ -77,6 +78,18 @@ def test_sites_are_told_of_only_where_their_last_reply_did_not_count():
         world.round(fates, generator)
         told.append(world.rule.sends(world.server).get("control_uncounted"))
     assert told == [None, {"site-1": 2, "site-2": 2}, {"site-1": 2}, None]
+
+
+def test_an_ask_of_an_earlier_round_that_arrives_late_is_refused():
+    """It changes nothing: the server has counted a later reply since then."""
+    world, generator = World(), torch.Generator().manual_seed(0)
+    early = Ask("train", 1, {"lr": 0.5, **world.rule.sends(world.server)})
+    world.round([NOT_REACHED, COUNTS, COUNTS, COUNTS], generator)
+    world.round([COUNTS] * SITES, generator)
+    before = dict(world.sites[0].store)
+    with pytest.raises(RefusedError, match="a later round already"):
+        world.trained(0, early, torch.ones(2))
+    assert world.sites[0].store == before
 
 
 @pytest.fixture

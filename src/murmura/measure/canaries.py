@@ -94,7 +94,7 @@ class Canaries:
         return np.array([score.nll for score in scores]).reshape(len(places), width)
 
     def _gains(self, runtime: ModelRuntime, adapters: Sequence[State], places: Sequence[int]) -> np.ndarray:
-        """How many nats likelier candidates are than before training, which has seen none of them, [n, candidates]."""
+        """How many nats likelier candidates are than to the model before training, [n, candidates]."""
         assert self._base is not None
         return self._base[list(places)] - self._losses(runtime, adapters, places)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.aggregation.config import AggregationConfig, Proximal
+from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Payload
 from murmura.federation.wire.releases import Release, Weights
 from murmura.federation.wire.sums import Sum
@@ -64,6 +65,7 @@ class LocalRule:
 
         Args:
             asked: sites that were asked in this round, whether their replies are in the sums or not.
+            sums: of those that count.
             sites: in the federation, asked or not.
         """
 
@@ -135,6 +137,8 @@ class Scaffold(LocalRule):
 def _controls(cohort: Cohort, ask: Ask, like: Sequence[State]) -> list[State]:
     """c_k of each site, zero before it ever trained, with its last change if that counted."""
     uncounted = ask.shared.get(_UNCOUNTED, {})
+    if late := [site.name for site in cohort.sites if site.store.get(_ROUND, 0) > ask.round]:
+        raise RefusedError(f"site {late[0]} has trained in a later round already, and its control variate is of that")
     return [_control(site, uncounted.get(site.name), c) for site, c in zip(cohort.sites, like, strict=True)]
 
 
