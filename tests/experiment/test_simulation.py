@@ -33,8 +33,13 @@ METHODS = {
         "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
     },
 }
-# Of each kind: what is kept at sites, what has a residual, what is stacked, what sites are told, what the server keeps.
-AGGREGATIONS = [{"rule": "fedsa"}, {"rule": "fedex"}, {"rule": "flora"}, {"local": "scaffold"}, {"server": "fedadam"}]
+# Of each kind: what turns by rounds, what is kept at sites, what has a residual, what is stacked, what corrects at the
+# server, what sites are told, what the server keeps.
+AGGREGATIONS = [
+    *({"rule": one} for one in ("rolora", "fedsa", "fedex", "flora", "fair")),
+    {"local": "scaffold"},
+    {"server": "fedadam"},
+]
 
 
 @pytest.fixture
