@@ -173,8 +173,9 @@ def test_a_control_variate_whose_change_was_lost_is_as_if_its_site_had_been_abse
         lead(tokenizer, scaffold(kind), tmp_path / name, training=SGD, engine=engine)
         for name, engine in (("lost", Losing), ("absent", absent))
     )
-    assert_same(lost.server.adapter, without.server.adapter)
-    assert_same(lost.server.store["control"], without.server.store["control"])
+    # Not to the bit: who shares a pass with whom moves last digits, which a control variate divides by the rate.
+    assert_close(lost.server.adapter, without.server.adapter, atol=1e-5)
+    assert_close(lost.server.store["control"], without.server.store["control"], atol=1e-3)
 
 
 def test_that_a_change_was_lost_is_in_the_checkpoint(tokenizer, tmp_path):

@@ -99,8 +99,10 @@ class Scaffold(LocalRule):
 
     def sends(self, server: Server) -> Payload:
         """c, and of each site whose last reply did not count, since which round none has."""
-        common = {_CONTROL: server.store.get(_CONTROL) or zeros_like(server.adapter)}
-        return {name: server.store[name] for name in (_UNCOUNTED,) if name in server.store} | common
+        sent: dict[str, Any] = {_CONTROL: server.store.get(_CONTROL) or zeros_like(server.adapter)}
+        if _UNCOUNTED in server.store:
+            sent[_UNCOUNTED] = server.store[_UNCOUNTED]
+        return sent
 
     def like(self, server: Server) -> Payload:
         return {_CHANGE: server.adapter}
