@@ -60,7 +60,7 @@ def test_what_is_found_is_what_the_rounds_have_and_what_the_harness_finds_in_the
     assert result.exit_code == 0, result.output
     before, after = read(finished).evaluation.models
     record = read(finished)
-    assert (before.model, after.model) == ("base model", "after the run")
+    assert (before.model, after.model) == ("before the run", "after the run")
     for one, row in ((before, record.before.values), (after, record.last.values)):
         assert {key: row[key] for key in one.figures} == one.figures
     assert "doses (acc_norm)" in result.stdout and "after the run" in result.stdout
@@ -106,7 +106,7 @@ def test_bad_input_is_told_and_an_earlier_evaluation_stays(finished, tmp_path):
         result = invoke(*words)
         assert result.exit_code == MISTAKE and reason in result.stderr
     assert (finished / EVALUATION).read_text() == told
-    assert [one["model"] for one in json.loads(told)["models"]] == ["base model", "after the run"]
+    assert [one["model"] for one in json.loads(told)["models"]] == ["before the run", "after the run"]
 
 
 def test_without_tasks_there_is_nothing_to_measure(tmp_path, llama_folder):
@@ -117,4 +117,4 @@ def test_without_tasks_there_is_nothing_to_measure(tmp_path, llama_folder):
     [path, _] = write_tasks(tmp_path)
     assert invoke(folder, "--tasks", path).exit_code == 0
     names = [one.model for one in read(folder).evaluation.models]
-    assert names == ["base model", "after the run, heart", "after the run, skin"]
+    assert names == ["before the run", "after the run, heart", "after the run, skin"]

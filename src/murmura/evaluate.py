@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from murmura import __version__
-from murmura.audit.released import Released
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
+from murmura.experiment.released import Released
 from murmura.experiment.trained import finished
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
@@ -20,7 +20,7 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.schema import EVALUATION, Evaluated, Evaluation
 from murmura.training.adapter import State
 
-BASE, TRAINED = "base model", "after the run"
+BEFORE, AFTER = "before the run", "after the run"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Options:
 
 
 def evaluate(path: Path, options: Options) -> Evaluation:
-    """Measure the base model, and what the run has made of it. No private record is read.
+    """Measure what a run began with, and what it has made of it. No private record is read.
 
     What was found is in the run's folder when all is done; until then an earlier evaluation stays.
 
@@ -50,7 +50,8 @@ def evaluate(path: Path, options: Options) -> Evaluation:
         options: what to measure.
 
     Raises:
-        CheckpointError: there is no run, or one that is not finished; or another process works in the folder.
+        CheckpointError: there is no run, one that is not finished, or one whose ``model.adapter`` is another now; or
+            another process works in the folder.
         ConfigError: no task is named, there is no such task, or the run has left no causal model.
         DataError: a task's data cannot be read.
         ModelError: a model cannot be loaded.
@@ -65,7 +66,7 @@ def evaluate(path: Path, options: Options) -> Evaluation:
         if form == "template" and runtime.reading.template is None:
             what = f"records of the kind '{experiment.task.kind}' have no template to ask in"
             raise ConfigError(what, where="--form template", fix="Leave it out.")
-        models = _models(released)
+        models = _models(runtime.origin, released)
         found = asked.measure(runtime, list(models.values()))
         told = tuple(Evaluated(name, own) for name, own in zip(models, found, strict=True))
         made = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -94,11 +95,11 @@ def _runtime(experiment: Experiment, released: Released) -> ModelRuntime:
             where="model.name",
             fix="Evaluate the run of a causal model.",
         )
-    return runtime_over(experiment, released.bank, released.tokenizer)
+    return runtime_over(experiment, released.bank, released.tokenizer, released.start)
 
 
-def _models(released: Released) -> dict[str, State]:
-    """The base model and what the run has left, by how the report calls them."""
+def _models(before: State, released: Released) -> dict[str, State]:
+    """What the run began with and what it has left, by how the report calls them."""
     if released.whole is not None:
-        return {BASE: released.bank.untrained, TRAINED: released.whole}
-    return {BASE: released.bank.untrained} | {f"{TRAINED}, {site}": state for site, state in released.own.items()}
+        return {BEFORE: before, AFTER: released.whole}
+    return {BEFORE: before} | {f"{AFTER}, {site}": state for site, state in released.own.items()}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import tomllib
 from collections import Counter
 from dataclasses import replace
@@ -319,6 +320,20 @@ def test_finished_runs_that_were_measured_on_other_records_are_refused(compariso
     with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*other held-out records than there are now"):
         comparison(rates=[], seeds=[0], arms=arms).check()
     assert begun == ["FedAvg-seed0"]
+
+
+def test_finished_runs_that_began_with_another_adapter_are_refused(comparison, begun, tmp_path, table):
+    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
+    first.carry_out(1, first.check())
+    table["model"]["adapter"], runs = "before", tmp_path / "out" / "runs"
+    shutil.copytree(runs / "FedAvg-seed0" / "adapter", tmp_path / "before")
+    second = comparison(rates=[], seeds=[1], arms=ARMS[:1])
+    second.carry_out(1, second.check())
+    second.check()
+    shutil.copytree(runs / "FedAvg-seed1" / "adapter", tmp_path / "before", dirs_exist_ok=True)
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not the one that the run began with"):
+        comparison(rates=[], seeds=[1], arms=ARMS[:1]).check()
+    assert begun == ["FedAvg-seed0", "FedAvg-seed1"]
 
 
 def test_files_of_another_kind_are_not_written_over(comparison, begun, tmp_path):

@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 
-from murmura.errors import ConfigError, ModelError
+from murmura.audit.subject import subject
+from murmura.errors import CheckpointError, ConfigError, ModelError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.experiment.trained import Trained
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, load_peft, save_peft
 from murmura.training.config import LoraSpec
@@ -88,3 +90,25 @@ def test_nor_is_one_of_other_targets_or_none(make, tmp_path):
         run(make(model={"adapter": str(tmp_path / "nowhere")}))
     with pytest.raises(ConfigError, match="'adapter' does nothing where all parameters train"):
         make(model={"adapter": "before", "trainable": "all"})
+
+
+def test_what_a_run_was_before_is_what_it_began_with(make, tmp_path):
+    state = left(make(), tmp_path / "before")
+    folder = run(make({"rounds": 1}, model={"adapter": "before"}, evaluation={"attacks": False})).folder
+    for found in (Trained.load(folder).before, subject(folder).runtime.origin):
+        assert found.keys() == state.keys()
+        assert all(found[name].equal(state[name]) for name in state)
+
+
+def test_another_in_its_place_is_refused(make, tmp_path):
+    """Attacks compare with it, so that they would find what it had learnt of members before, or miss it."""
+    state = left(make(), tmp_path / "before")
+    asked = {"model": {"adapter": "before"}, "evaluation": {"attacks": False}}
+    folder = run(make({"rounds": 1}, **asked)).folder
+    save_peft(tmp_path / "before", {name: 2 * tensor for name, tensor in state.items()}, make().lora, "tiny")
+    why = r"model.adapter = .*not the one that the run began with"
+    for ask in (Trained.load, subject, lambda _: run(make({"rounds": 2}, **asked), resume=True)):
+        with pytest.raises(CheckpointError, match=why):
+            ask(folder)
+    save_peft(tmp_path / "before", state, make().lora, "tiny")
+    assert len(run(make({"rounds": 2}, **asked), resume=True).rows) == 3

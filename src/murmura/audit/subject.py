@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura.audit.released import Released
 from murmura.data.records import digest
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
 from murmura.experiment.prepare import records_of
+from murmura.experiment.released import Released
 from murmura.experiment.trained import finished
 from murmura.experiment.validate import method_of
 from murmura.federation.engines import SIMULATIONS
@@ -27,7 +27,6 @@ from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import SITE_JOURNAL, SITE_RECORDS
 from murmura.streams import Stream
-from murmura.training.adapter import load_peft
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ def subject(path: Path) -> Subject:
         path: of the run folder.
 
     Raises:
-        CheckpointError: no run, one that is not finished, or one whose sites' journals are not here.
+        CheckpointError: no run, one that is not finished, one whose ``model.adapter`` is another now, or one whose
+            sites' journals are not here.
         ConfigError: a real deployment, or a run that left no model.
         DataError: the records are others than those of the run, or there are none to compare with.
         ModelError: a model cannot be loaded.
@@ -76,8 +76,7 @@ def subject(path: Path) -> Subject:
             fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
         )
     released = Released(experiment, folder)
-    start = load_peft(Path(experiment.model.adapter))[0] if experiment.model.adapter else None
-    runtime = runtime_over(experiment, released.bank, released.tokenizer, start)
+    runtime = runtime_over(experiment, released.bank, released.tokenizer, released.start)
     stream = Stream(experiment.run.seed)
     method = method_of(experiment)
     prepared = records_of(experiment, method, runtime.reading)

@@ -34,7 +34,7 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Measure a finished run's model on tasks of lm-evaluation-harness, beside the base model.
+    """Measure a finished run's model on tasks of lm-evaluation-harness, beside what it began with.
 
     Nothing is trained and no private record is read. Figures are kept in the run folder, and `murmura report` puts them
     on the page.

@@ -27,6 +27,7 @@ from murmura.errors import CheckpointError, MurmuraError, RunError, explaining
 from murmura.experiment.augmenting import opened
 from murmura.experiment.config import Experiment
 from murmura.experiment.prepare import Plan
+from murmura.experiment.start import require_same_start
 from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
 from murmura.runs import jsontext
@@ -160,18 +161,20 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
 
 
 def require_same_records(job: Job, plan: Plan) -> None:
-    """Hold a finished run to the records that it would be made with now.
+    """Hold a finished run to the records that it would be made with now, and to the adapter that it would begin with.
 
     Args:
         plan: of a dry run, which has no encoder: where one shares records out, they are not compared.
 
     Raises:
-        CheckpointError: they have changed since.
+        CheckpointError: one of them has changed since.
     """
     if not job.finished or plan.records is None or plan.decided.data.may_cluster:
         return
     try:
         hold_to_digests(RunFolder(job.folder), plan.records.planted.sites)
+        if plan.context:
+            require_same_start(RunFolder(job.folder), plan.context.model.start, plan.decided.model.adapter)
     except MurmuraError as error:
         raise _on_others(job, f"{error.what} ({error.where})") from None
     noted = read(job.folder).measured
@@ -182,7 +185,7 @@ def require_same_records(job: Job, plan: Plan) -> None:
 
 def _on_others(job: Job, what: str) -> CheckpointError:
     what = f"this run cannot be compared with others: {what}"
-    fix = "Bring the records back as they were, or give another folder (--out)."
+    fix = "Bring it back as it was, or give another folder (--out)."
     return CheckpointError(what, where=str(job.folder), fix=fix)
 
 

@@ -27,6 +27,7 @@ from murmura.experiment.resume import Past, past, tables
 from murmura.experiment.server_side import ServerPart
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.skeleton import OutOfReachError
+from murmura.experiment.start import require_same_start
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import Checkpoint
@@ -227,6 +228,8 @@ def prepare(
         records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered, remote=remote)
     owned = [site.records for site in records.planted.sites] if records else list(_records(gathered).values())
     sites = records.planted.sites if records else []
+    if before and before.checkpoint and resume and context:
+        require_same_start(resume, context.model.start, experiment.model.adapter)
     if before and records:
         before.require_same_sites(records.planted)
         before.require_same_promise(experiment, records.planted)

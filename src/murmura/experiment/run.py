@@ -46,6 +46,7 @@ from murmura.runs.record import read
 from murmura.runs.schema import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
 from murmura.streams import Stream
 from murmura.tracking import tell
+from murmura.training.adapter import fingerprint
 
 if TYPE_CHECKING:
     from murmura.experiment.deployment import Deployment
@@ -327,7 +328,8 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     trained = model.trainable if method.traits.trained_at != "nowhere" else 0
     where: Literal["sites", "server"] = "server" if method.traits.trained_at == "server" else "sites"
     arithmetic = multiplied_in(plan.experiment)
-    told = environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where)
+    start = fingerprint(model.start) if model.start else None
+    told = environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where, start)
     with suppress(CheckpointError):  # it has no figure
         before = files.value(folder.path / schema.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
         told = replace(told, started=before.started) if before else told

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from murmura import models
 from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
+from murmura.experiment.released import Released
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import require_run
-from murmura.training.adapter import State, load_peft
-from murmura.training.bank import Bank
+from murmura.training.adapter import State
 
 
 @dataclass(frozen=True)
@@ -25,16 +23,12 @@ class Trained:
     """What a run has left, beside the model that it began with.
 
     Attributes:
-        experiment: of the run.
         runtime: the base model, with what its records need.
         after: the adapter of the run, or all parameters of a model that was trained whole.
-        before: the same of the model before training.
     """
 
-    experiment: Experiment
     runtime: ModelRuntime
     after: State
-    before: State
 
     @classmethod
     def load(cls, folder: Path, site: str | None = None) -> Trained:
@@ -45,13 +39,19 @@ class Trained:
             site: whose adapter, where sites keep their own.
 
         Raises:
-            CheckpointError: no run is there, or one that is not finished.
+            CheckpointError: no run is there, one that is not finished, or one whose ``model.adapter`` is another now.
             ConfigError: it left no model, or has no such site.
             ModelError: a model cannot be loaded.
         """
-        experiment = finished(folder)
-        bank, tokenizer, before = _loaded(experiment, RunFolder(folder), site)
-        return cls(experiment, runtime_over(experiment, bank, tokenizer), bank.read(0), before)
+        experiment, left = finished(folder), RunFolder(folder)
+        released = Released(experiment, left, None if experiment.model.trainable == "all" else adapter_of(left, site))
+        assert released.whole is not None
+        return cls(runtime_over(experiment, released.bank, released.tokenizer, released.start), released.whole)
+
+    @property
+    def before(self) -> State:
+        """What training began with."""
+        return self.runtime.origin
 
     def answers(self, records: Sequence[Instruction], adapters: Sequence[State], tokens: int) -> list[Completion]:
         """What each adapter writes behind each question, greedily: those of the first adapter come first.
@@ -99,27 +99,6 @@ def require_answers(folder: Path) -> Experiment:
         what = f"the run is about {experiment.data.kind} records, and its model answers no instructions"
         raise ConfigError(what, where=str(folder), fix=f"Name another run, or {instead}.")
     return experiment
-
-
-def _loaded(experiment: Experiment, folder: RunFolder, site: str | None) -> tuple[Bank, Any, State]:
-    """The base model with the run's adapter in slot 0, or the model that was trained whole; its tokenizer; and what it
-    was before."""
-    options = experiment.model
-    place = None if options.trainable == "all" else adapter_of(folder, site)
-    loaded = models.load(options.name, experiment.model_task, options.load_dtype, options.device, options.quantization)
-    if place is not None:
-        state, spec = load_peft(place)
-        bank = Bank(loaded.model, spec, cache_bytes=0)  # each text is read once
-        bank.load([state])
-        return bank, loaded.tokenizer, bank.untrained
-    whole = models.load(str(folder.model), experiment.model_task, options.load_dtype, options.device, None)
-    bank = Bank(whole.model, None)
-    bank.load([_parameters(whole.model)])
-    return bank, whole.tokenizer, _parameters(loaded.model)
-
-
-def _parameters(model: Any) -> State:
-    return {name: tensor.detach().cpu().clone() for name, tensor in model.named_parameters()}
 
 
 def adapter_of(folder: RunFolder, site: str | None) -> Path:

@@ -28,6 +28,7 @@ def environment(
     precision: tuple[str, str],
     resources: tuple[OtherModel, ...] = (),
     trained_at: Literal["sites", "server"] = "sites",
+    adapter: str | None = None,
 ) -> Environment:
     """This machine, now.
 
@@ -39,6 +40,7 @@ def environment(
         precision: in which numbers frozen weights are multiplied in training, and in writing.
         resources: models that the method uses besides.
         trained_at: who trains them.
+        adapter: the digest of the adapter that training begins with.
     """
     import torch
 
@@ -63,6 +65,7 @@ def environment(
         packages=packages,
         resources=resources,
         trained_at=trained_at,
+        adapter=adapter,
         training_precision=precision[0],
         writing_precision=precision[1],
     )

@@ -327,6 +327,7 @@ class Environment:
         packages: Versions of the libraries that matter.
         resources: Models that the method uses besides.
         trained_at: Who trains them.
+        adapter: The digest of ``model.adapter`` (``fingerprint``), where training begins with one.
     """
 
     murmura: str | None
@@ -344,6 +345,7 @@ class Environment:
     packages: Mapping[str, str]
     resources: tuple[OtherModel, ...] = ()
     trained_at: Literal["sites", "server"] = "sites"
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +425,7 @@ class Evaluated:
     """One model of ``evaluation.json``.
 
     Attributes:
-        model: The base model, what the run has made of it, or a site's own adapter; in words.
+        model: What the run began with, what it has made of it, or a site's own adapter; in words.
         figures: Of each task its figure, by key (``measure.harness.figures``), with ``..._n``, or ``..._low`` and
             ``..._high``, as in ``metrics.jsonl``.
     """
@@ -439,7 +441,7 @@ class Evaluation:
     Attributes:
         murmura: Murmura's version.
         made: When, in ISO 8601 with the time zone.
-        models: The base model first.
+        models: What the run began with first.
         limit: Most questions of each task; None: all.
         few_shot: Answered questions before each; None: as many as each task has of its own.
         form: ``plain`` or ``template``.

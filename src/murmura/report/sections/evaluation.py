@@ -1,4 +1,4 @@
-"""How good a finished run's model is on tasks of lm-evaluation-harness, beside the base model."""
+"""How good a finished run's model is on tasks of lm-evaluation-harness, beside what it began with."""
 
 from __future__ import annotations
 

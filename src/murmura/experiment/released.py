@@ -9,6 +9,7 @@ from typing import Any
 from murmura import models
 from murmura.errors import ConfigError, ModelError
 from murmura.experiment.config import Experiment
+from murmura.experiment.start import start_of
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import State, load_peft
 from murmura.training.bank import Bank
@@ -21,38 +22,45 @@ class Released:
     Args:
         experiment: of the run.
         folder: of the run.
+        only: where an adapter of it lies, which is loaded as the whole; if not given, all that the run has left is.
 
     Attributes:
         bank: over the base model, with room for adapters of the largest rank.
         tokenizer: the base model's.
         whole: the global adapter, or the state of all parameters; None where sites have adapters of their own.
         own: of each site that has left one, its own adapter.
+        start: the adapter that training began with; None where it began with the model as it is loaded.
 
     Raises:
         ConfigError: the run has left no model.
         ModelError: a model cannot be loaded, or is not one of this run.
+        CheckpointError: ``model.adapter`` is another now.
     """
 
-    def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
-        options = experiment.model
+    def __init__(self, experiment: Experiment, folder: RunFolder, only: Path | None = None) -> None:
+        options, begun = experiment.model, start_of(experiment, folder)
         base = self._load(experiment, options.name)
         self.tokenizer: Any = base.tokenizer
         self.whole: State | None = None
         self.own: dict[str, State] = {}
+        self.start: State | None = begun[0] if begun else None
+        specs = [begun[1]] if begun else []
         if options.trainable == "all":
             _require(folder.model)
             trained = self._load(experiment, str(folder.model)).model
             self.whole = {name: tensor.detach().cpu().clone() for name, tensor in trained.named_parameters()}
             self.bank = Bank(base.model, None)
             return
-        if folder.sites_with_adapters and not folder.adapter.is_dir():  # else what sites have besides is theirs alone
+        # Beside a global adapter, what sites have is theirs alone.
+        if only is None and folder.sites_with_adapters and not folder.adapter.is_dir():
             found = {site: load_peft(folder.adapter_of(site)) for site in folder.sites_with_adapters}
             self.own = {site: state for site, (state, _) in found.items()}
-            specs = [spec for _, spec in found.values()]
+            specs += [spec for _, spec in found.values()]
         else:
-            _require(folder.adapter)
-            self.whole, spec = load_peft(folder.adapter)
-            specs = [spec]
+            place = only or folder.adapter
+            _require(place)
+            self.whole, spec = load_peft(place)
+            specs += [spec]
         self.bank = Bank(base.model, _widest(specs, folder.path), experiment.run.cache_bytes)
 
     @staticmethod
@@ -63,8 +71,8 @@ class Released:
 
 def _require(place: Path) -> None:
     if not place.is_dir():
-        fix = "Audit a run of a method that trains one; or restore the folder."
-        raise ConfigError("the run has left no model, so there is nothing to audit", where=str(place), fix=fix)
+        fix = "Name a run of a method that trains one; or restore the folder."
+        raise ConfigError("the run has left no model", where=str(place), fix=fix)
 
 
 def _widest(specs: Sequence[LoraSpec], where: Path) -> LoraSpec:
