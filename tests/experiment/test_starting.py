@@ -1,15 +1,18 @@
 """A run that begins with the adapter that another run has left."""
 
 import json
+import shutil
 
 import pytest
 import torch
 
 from murmura.audit.subject import subject
+from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError, ModelError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained
+from murmura.experiment.verbs import fingerprint
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, load_peft, save_peft
 from murmura.training.config import LoraSpec
@@ -107,8 +110,46 @@ def test_another_in_its_place_is_refused(make, tmp_path):
     folder = run(make({"rounds": 1}, **asked)).folder
     save_peft(tmp_path / "before", {name: 2 * tensor for name, tensor in state.items()}, make().lora, "tiny")
     why = r"model.adapter = .*not the one that the run began with"
-    for ask in (Trained.load, subject, lambda _: run(make({"rounds": 2}, **asked), resume=True)):
+    again = make({"rounds": 2}, **asked)
+    for ask in (lambda folder: Trained.load(folder).before, subject, lambda _: run(again, resume=True)):
         with pytest.raises(CheckpointError, match=why):
             ask(folder)
     save_peft(tmp_path / "before", state, make().lora, "tiny")
+    environment = folder / "environment.json"
+    for text in ("{", json.dumps(json.loads(environment.read_text()) | {"adapter": None})):
+        environment.write_text(text)
+        with pytest.raises(CheckpointError, match="which adapter the run began with is not noted"):
+            subject(folder)
+
+
+def test_a_run_that_goes_on_needs_the_same_and_one_that_answers_needs_none(make, tmp_path):
+    left(make(), tmp_path / "before")
+    asked = {"model": {"adapter": "before"}, "evaluation": {"attacks": False}}
+    folder = run(make({"rounds": 1}, **asked)).folder
     assert len(run(make({"rounds": 2}, **asked), resume=True).rows) == 3
+    shutil.rmtree(tmp_path / "before")
+    found = Trained.load(folder)
+    assert len(found.answers([Instruction("explain the heart result 1")], [found.after], 2)) == 1
+    with pytest.raises(ModelError, match=r"model.adapter = .*before: the adapter that training begins with cannot"):
+        found.before  # noqa: B018
+
+
+def test_how_peft_wrote_it_down_is_no_matter_once_the_run_is_finished(make, tmp_path):
+    last = {"lora": {"layers": "last 1"}, "evaluation": {"attacks": False}}
+    left(make(**last), tmp_path / "before")
+    config = tmp_path / "before" / "adapter_config.json"
+    told = json.loads(config.read_text()) | {"target_modules": ["q_proj", "v_proj"], "layers_to_transform": [1]}
+    config.write_text(json.dumps(told))
+    folder = run(make({"rounds": 1}, model={"adapter": "before"}, **last)).folder
+    found = Trained.load(folder)
+    assert found.before.keys() == found.after.keys() and subject(folder).models.whole.keys() == found.after.keys()
+
+
+def test_server_and_sites_agree_on_it_by_what_it_is(make, tmp_path):
+    state = left(make(), tmp_path / "before")
+    asked = make(model={"adapter": "before"})
+    agreed = fingerprint(asked)
+    shutil.copytree(tmp_path / "before", tmp_path / "elsewhere" / "as it is called here")
+    assert fingerprint(make(model={"adapter": str(tmp_path / "elsewhere" / "as it is called here")})) == agreed
+    save_peft(tmp_path / "before", {name: 2 * tensor for name, tensor in state.items()}, asked.lora, "tiny")
+    assert fingerprint(asked) != agreed

@@ -169,16 +169,20 @@ def require_same_records(job: Job, plan: Plan) -> None:
     Raises:
         CheckpointError: one of them has changed since.
     """
-    if not job.finished or plan.records is None or plan.decided.data.may_cluster:
+    if not job.finished:
         return
+    records = None if plan.decided.data.may_cluster else plan.records
     try:
-        hold_to_digests(RunFolder(job.folder), plan.records.planted.sites)
         if plan.context:
             require_same_start(RunFolder(job.folder), plan.context.model.start, plan.decided.model.adapter)
+        if records:
+            hold_to_digests(RunFolder(job.folder), records.planted.sites)
     except MurmuraError as error:
         raise _on_others(job, f"{error.what} ({error.where})") from None
+    if records is None:
+        return
     noted = read(job.folder).measured
-    heldout = record_set(plan.records.public.heldout, secret=False).digest
+    heldout = record_set(records.public.heldout, secret=False).digest
     if noted is not None and noted.heldout.digest not in (None, heldout):
         raise _on_others(job, "it was measured on other held-out records than there are now")
 

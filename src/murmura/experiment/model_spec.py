@@ -14,7 +14,8 @@ from murmura.errors import ModelError
 from murmura.experiment.config import Experiment
 from murmura.experiment.precision import device_name
 from murmura.experiment.skeleton import OutOfReachError, config_and_tokenizer, is_masked, skeleton_of
-from murmura.training.adapter import PEFT_PREFIX, State, load_peft, shapes_of
+from murmura.experiment.start import adapter_to_begin_with
+from murmura.training.adapter import PEFT_PREFIX, State, shapes_of
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from murmura.training.layer import in_out_features
@@ -162,24 +163,24 @@ def _start(experiment: Experiment, expected: State) -> State | None:
     Raises:
         ModelError: there is none, or it is not one of this model and ``[lora]``.
     """
-    if experiment.model.adapter is None:
+    begun = adapter_to_begin_with(experiment)
+    if begun is None:
         return None
-    folder, lora = Path(experiment.model.adapter), experiment.lora
-    state, spec = load_peft(folder)
+    (state, spec), folder, lora = begun, experiment.model.adapter, experiment.lora
     fix = (
         "Give [lora] what the adapter was trained with (rank, alpha, targets, layers, dora), or another model.adapter."
     )
     odd = sorted(state.keys() ^ expected.keys())
     if odd:
         holder = "the adapter" if odd[0] in state else "an adapter of this model with these targets"
-        raise ModelError(f"it does not fit: only {holder} has {odd[0]}", where=str(folder), fix=fix)
+        raise ModelError(f"it does not fit: only {holder} has {odd[0]}", where=folder, fix=fix)
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
             found, wanted = tuple(tensor.shape), tuple(expected[name].shape)
-            raise ModelError(f"it does not fit: {name} is {found}, expected {wanted}", where=str(folder), fix=fix)
+            raise ModelError(f"it does not fit: {name} is {found}, expected {wanted}", where=folder, fix=fix)
     if not math.isclose(spec.scale, lora.scale):
         what = f"its scale is {spec.scale:g}, that of [lora] is {lora.scale:g}"
-        raise ModelError(what, where=str(folder), fix=fix)
+        raise ModelError(what, where=folder, fix=fix)
     return state
 
 

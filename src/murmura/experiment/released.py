@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,18 @@ class Released:
         tokenizer: the base model's.
         whole: the global adapter, or the state of all parameters; None where sites have adapters of their own.
         own: of each site that has left one, its own adapter.
-        start: the adapter that training began with; None where it began with the model as it is loaded.
 
     Raises:
         ConfigError: the run has left no model.
         ModelError: a model cannot be loaded, or is not one of this run.
-        CheckpointError: ``model.adapter`` is another now.
     """
 
     def __init__(self, experiment: Experiment, folder: RunFolder, only: Path | None = None) -> None:
-        options, begun = experiment.model, start_of(experiment, folder)
+        options, self._begun = experiment.model, (experiment, folder)
         base = self._load(experiment, options.name)
         self.tokenizer: Any = base.tokenizer
         self.whole: State | None = None
         self.own: dict[str, State] = {}
-        self.start: State | None = begun[0] if begun else None
-        specs = [begun[1]] if begun else []
         if options.trainable == "all":
             _require(folder.model)
             trained = self._load(experiment, str(folder.model)).model
@@ -55,13 +52,26 @@ class Released:
         if only is None and folder.sites_with_adapters and not folder.adapter.is_dir():
             found = {site: load_peft(folder.adapter_of(site)) for site in folder.sites_with_adapters}
             self.own = {site: state for site, (state, _) in found.items()}
-            specs += [spec for _, spec in found.values()]
+            specs = [spec for _, spec in found.values()]
         else:
             place = only or folder.adapter
             _require(place)
             self.whole, spec = load_peft(place)
-            specs += [spec]
-        self.bank = Bank(base.model, _widest(specs, folder.path), experiment.run.cache_bytes)
+            specs = [spec]
+        if options.adapter is not None:  # which may be wider than all that it became
+            specs.append(experiment.lora)
+        # What one adapter alone is to answer is read once.
+        self.bank = Bank(base.model, _widest(specs, folder.path), 0 if only else experiment.run.cache_bytes)
+
+    @cached_property
+    def start(self) -> State | None:
+        """The adapter that training began with; None where it began with the model as it is loaded.
+
+        Raises:
+            ModelError: it is not there any more.
+            CheckpointError: it is another now, or the run has not noted which it was.
+        """
+        return start_of(*self._begun)
 
     @staticmethod
     def _load(experiment: Experiment, name: str) -> models.Loaded:
@@ -79,5 +89,6 @@ def _widest(specs: Sequence[LoraSpec], where: Path) -> LoraSpec:
     """The shape of largest rank, into whose bank adapters of smaller ones fit, since all have the run's scale."""
     widest = max(specs, key=lambda one: one.rank)
     if any(abs(one.scale - widest.scale) > 1e-9 * widest.scale for one in specs):
-        raise ModelError("the sites' adapters have different scales, so they are not of one run", where=str(where))
+        fix = "Bring the adapters back that the run has left."
+        raise ModelError("its adapters have different scales, so they are not of one run", where=str(where), fix=fix)
     return widest

@@ -1,10 +1,10 @@
-"""What a run's training began with: the adapter of ``model.adapter``, held to the digest that the run noted of it."""
+"""What a run's training begins with: the adapter of ``model.adapter``, held to the digest that the run noted of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, ModelError
 from murmura.experiment.config import Experiment
 from murmura.runs import files
 from murmura.runs.folder import RunFolder
@@ -13,18 +13,33 @@ from murmura.training.adapter import State, fingerprint, load_peft
 from murmura.training.config import LoraSpec
 
 
-def start_of(experiment: Experiment, folder: RunFolder) -> tuple[State, LoraSpec] | None:
-    """The adapter that a run's training began with, and its shape; None where it began with the model as it is loaded.
+def adapter_to_begin_with(experiment: Experiment) -> tuple[State, LoraSpec] | None:
+    """The adapter of ``model.adapter`` and its shape; None where training begins with the model as it is loaded.
 
     Raises:
-        ModelError: it is not there any more.
-        CheckpointError: it is another now.
+        ModelError: there is none at that place.
     """
     if experiment.model.adapter is None:
         return None
-    state, spec = load_peft(Path(experiment.model.adapter))
-    require_same_start(folder, state, experiment.model.adapter)
-    return state, spec
+    try:
+        return load_peft(Path(experiment.model.adapter))
+    except ModelError as error:
+        what = f"the adapter that training begins with cannot be read: {error.what}"
+        fix = "Bring the folder back, or write its place in model.adapter; every side of the run needs a copy."
+        raise ModelError(what, where=f"model.adapter = {error.where}", fix=fix) from error
+
+
+def start_of(experiment: Experiment, folder: RunFolder) -> State | None:
+    """The adapter that a run's training began with; None where it began with the model as it is loaded.
+
+    Raises:
+        ModelError: it is not there any more.
+        CheckpointError: it is another now, or the run has not noted which it was.
+    """
+    found = adapter_to_begin_with(experiment)
+    start = found[0] if found else None
+    require_same_start(folder, start, experiment.model.adapter)
+    return start
 
 
 def require_same_start(folder: RunFolder, start: State | None, where: str | None) -> None:
@@ -39,8 +54,16 @@ def require_same_start(folder: RunFolder, start: State | None, where: str | None
     """
     if start is None:
         return
-    noted = files.value(folder.path / ENVIRONMENT, Environment)
-    if noted is None or noted.adapter != fingerprint(start):
+    try:
+        environment = files.value(folder.path / ENVIRONMENT, Environment)
+    except CheckpointError:
+        environment = None
+    noted = environment.adapter if environment else None
+    if noted is None:
+        what = "which adapter the run began with is not noted, so nobody knows whether this is it"
+        fix = f"Bring {ENVIRONMENT} of the run back, or start another run."
+        raise CheckpointError(what, where=f"model.adapter = {where}", fix=fix)
+    if noted != fingerprint(start):
         what = "this adapter is not the one that the run began with"
         fix = "Bring it back as it was, or start another run."
         raise CheckpointError(what, where=f"model.adapter = {where}", fix=fix)

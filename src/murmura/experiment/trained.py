@@ -23,12 +23,15 @@ class Trained:
     """What a run has left, beside the model that it began with.
 
     Attributes:
+        experiment: of the run.
         runtime: the base model, with what its records need.
         after: the adapter of the run, or all parameters of a model that was trained whole.
     """
 
+    experiment: Experiment
     runtime: ModelRuntime
     after: State
+    _released: Released
 
     @classmethod
     def load(cls, folder: Path, site: str | None = None) -> Trained:
@@ -39,19 +42,26 @@ class Trained:
             site: whose adapter, where sites keep their own.
 
         Raises:
-            CheckpointError: no run is there, one that is not finished, or one whose ``model.adapter`` is another now.
+            CheckpointError: no run is there, or one that is not finished.
             ConfigError: it left no model, or has no such site.
             ModelError: a model cannot be loaded.
         """
         experiment, left = finished(folder), RunFolder(folder)
         released = Released(experiment, left, None if experiment.model.trainable == "all" else adapter_of(left, site))
         assert released.whole is not None
-        return cls(runtime_over(experiment, released.bank, released.tokenizer, released.start), released.whole)
+        runtime = runtime_over(experiment, released.bank, released.tokenizer)
+        return cls(experiment, runtime, released.whole, released)
 
     @property
     def before(self) -> State:
-        """What training began with."""
-        return self.runtime.origin
+        """What training began with.
+
+        Raises:
+            ModelError: ``model.adapter`` is not there any more.
+            CheckpointError: it is another now.
+        """
+        start = self._released.start
+        return self._released.bank.untrained if start is None else start
 
     def answers(self, records: Sequence[Instruction], adapters: Sequence[State], tokens: int) -> list[Completion]:
         """What each adapter writes behind each question, greedily: those of the first adapter come first.

@@ -9,6 +9,7 @@ from typing import Any
 
 from murmura.augment.verbs import Augmenting
 from murmura.experiment.config import Experiment
+from murmura.experiment.start import adapter_to_begin_with
 from murmura.federation.exporting import Exporting
 from murmura.federation.membership import Membership
 from murmura.federation.method import Method
@@ -16,6 +17,7 @@ from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
 from murmura.measure.verbs import Measured, Measuring
 from murmura.personal.verbs import PERSONAL, Personalising
+from murmura.training import adapter
 
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
@@ -27,8 +29,15 @@ _OWN: Any = {  # of each member, or of the server alone
 
 
 def fingerprint(experiment: Experiment) -> str:
-    """SHA-256 of what server and sites have to agree on. Files count by their names: each has them where it likes."""
+    """SHA-256 of what server and sites have to agree on. Files count by their names: each has them where it likes; the
+    adapter that training begins with by what it is.
+
+    Raises:
+        ModelError: that adapter is not there.
+    """
     tables = experiment.model_dump(mode="json", exclude_none=True, exclude=_OWN)
+    if begun := adapter_to_begin_with(experiment):
+        tables["model"]["adapter"] = adapter.fingerprint(begun[0])
     return hashlib.sha256(json.dumps(_without_places(tables), sort_keys=True).encode()).hexdigest()
 
 
