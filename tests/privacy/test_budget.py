@@ -3,15 +3,17 @@
 import json
 from dataclasses import replace
 
+import dp_accounting as dp
 import pytest
 from pydantic import ValidationError
 
 from murmura.errors import BudgetError, PrivacyError
-from murmura.privacy import GaussianNoise
+from murmura.privacy import GaussianNoise, accounting
 from murmura.privacy.budget import Budget, BudgetConfig, foresee
+from murmura.privacy.composition import Release, composed
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
-from tests.privacy.plans import RECORDS
+from tests.privacy.plans import RECORDS, VOTES
 
 
 def ten():
@@ -102,6 +104,21 @@ def test_a_name_is_no_budget_of_its_own(tmp_path):
         with pytest.raises(BudgetError, match="over 2 runs"):
             made(tmp_path, allowed, site=name).reserve(f"run of {name}", Cost(RECORDS, 10))
     assert spent(tmp_path, "digest") == pytest.approx(RECORDS.epsilon(20).value, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_records_at_two_sites_of_a_sum_with_noise_in_shares_move_it_twice_as_far(tmp_path):
+    for site, steps in (("skin", 11), ("skin-2026", 7)):
+        made(tmp_path, site=site).reserve("run", Cost(VOTES, steps))
+    by_hand = replace(VOTES, adjacency="replace-one").event(11).event.further(2)
+    exact = accounting.epsilon(dp.SelfComposedDpEvent(by_hand, 11), 1e-5, "replace-one").value
+    assert made(tmp_path, site="skin").spent().value == pytest.approx(exact, rel=1e-6)
+    one_after_the_other = composed([Release(VOTES, 18, by_record=True)], 1e-5, "replace-one").value
+    assert exact > one_after_the_other
+    # In two runs they move two sums.
+    made(tmp_path / "b", site="skin").reserve("first", Cost(VOTES, 11))
+    made(tmp_path / "b", site="skin-2026").reserve("second", Cost(VOTES, 7))
+    assert made(tmp_path / "b", site="skin").spent().value == pytest.approx(one_after_the_other, rel=1e-6)
 
 
 def test_the_same_records_under_two_names_in_one_run_are_asked_twice(tmp_path):

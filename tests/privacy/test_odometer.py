@@ -1,6 +1,7 @@
 """What several runs have spent together is neither the largest ε nor their sum."""
 
 import math
+import shutil
 from dataclasses import replace
 
 import dp_accounting as dp
@@ -20,6 +21,8 @@ from murmura.privacy.composition import Release, Selection, at_most, composed
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.odometer import anywhere, read, together, totals
+from murmura.runs.folder import RunFolder
+from murmura.runs.schema import SiteReport
 from tests.privacy.folders import ledger_of, run_folder
 from tests.privacy.plans import RECORDS, SITES, followed
 
@@ -123,6 +126,16 @@ def test_too_many_combinations_are_added_up():
     assert found.value > composed(many[-1:] * 3, 1e-5, ZERO_OUT).value
 
 
+@pytest.mark.parametrize("combinations", [200, 1])
+def test_runs_that_were_chosen_cost_more_wherever_a_record_was(combinations):
+    weak, strong = Release(RECORDS, 50), Release(replace(RECORDS, noise=GaussianNoise(4.0)), 50)
+    selection = Selection(10)
+    found = at_most([[weak, strong]] * 2, 1e-5, ZERO_OUT, chosen=selection, combinations=combinations)
+    least = composed([weak, weak], 1e-5, ZERO_OUT, selection)
+    assert found == least if combinations > 1 else found.value > least.value
+    assert least.value > composed([weak, weak], 1e-5, ZERO_OUT).value
+
+
 # ---- run folders -----------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +163,31 @@ def test_sites_that_have_spent_alike_share_a_line(tmp_path):
 def test_two_sites_with_the_same_records_in_one_run_have_spent_them_twice(tmp_path):
     (one,) = totals([read(run_folder(tmp_path / "1", {"a": "x", "b": "x"}, dict.fromkeys("ab", RECORDS)))])
     assert one.epsilon == composed([Release(RECORDS, 50)] * 2, 1e-5, ZERO_OUT)
+
+
+@pytest.mark.parametrize("unit", ["record", "site"])
+def test_the_same_records_at_two_sites_move_one_sum_twice_as_far(tmp_path, unit):
+    fed = read(run_folder(tmp_path / "1", {"a": "x", "b": "x", "c": "y"}, whole=SITES))
+    lora = read(run_folder(tmp_path / "2", {"a": "x", "b": "x"}, dict.fromkeys("ab", RECORDS)))
+    runs = [fed, lora] if unit == "record" else [fed]
+    noise = replace(SITES, adjacency="replace-one").noise_multiplier / 2
+    [twice] = [one for one in totals(runs) if one.unit == unit and (fed.name, "b") in one.members]
+    own = [RECORDS.event(50)] * 2 if unit == "record" else []
+    by_hand = dp.ComposedDpEvent([*own, dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise), SITES.steps)])
+    assert twice.epsilon.value == pytest.approx(accounting.epsilon(by_hand, 3e-6, ZERO_OUT).value, rel=1e-6)
+
+
+def test_a_site_that_took_part_and_whose_folder_is_gone_leaves_no_bound(tmp_path):
+    weak = replace(RECORDS, noise=GaussianNoise(0.7))
+    folder = run_folder(tmp_path / "1", {"a": "x", "b/c": "y"}, {"a": RECORDS, "b/c": weak})
+    RunFolder(folder).write("sites.json", [SiteReport(site, 3, 3, 0, 0, 0) for site in ("a", "b/c")])
+    assert together([read(folder)], "record") == weak.epsilon()
+    shutil.rmtree(RunFolder(folder).private_of("b/c"))
+    left = read(folder)
+    assert any("what site b/c kept of this run is gone" in one.refused for one in totals([left]))
+    assert anywhere([left], "record") is None
+    with pytest.raises(PrivacyError, match="site b/c"):
+        together([left], "record")
 
 
 def test_whole_sites_and_records_are_told_apart(tmp_path):

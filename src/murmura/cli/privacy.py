@@ -196,7 +196,7 @@ def spent(
     read = [odometer.read(folder) for folder in dict.fromkeys(runs)]
     totals = odometer.totals(read, delta, chosen, group)
     units = sorted({one.unit for one in totals if one.runs < len(read)})
-    anywhere = {unit: odometer.anywhere(read, unit, delta, group) for unit in units}
+    anywhere = {unit: odometer.anywhere(read, unit, delta, group, chosen) for unit in units}
     if as_json:
         bounds = {unit: found and _bound(found) for unit, found in anywhere.items()}
         _print_json({"group": group, "totals": [_total(one) for one in totals], "anywhere": bounds})

@@ -264,28 +264,46 @@ class Spending:
             PrivacyError: δ is not in (0, 1).
         """
         runs, pure = list[list[Release]](), 0.0
-        certain: Counter[PrivacyPlan] = Counter()  # steps of which it is known that a record among these was in them
+        # Steps of which it is known that a record among these was in them, by run, plan and place.
+        certain: dict[tuple[str, PrivacyPlan], Counter[str]] = {}
         for asked in sorted({entry.asked for entry in self.entries}):
-            choices, parts = self.of(asked, records), list[list[Release]]()
-            for own in choices:
-                steps: dict[PrivacyPlan, int] = {}
-                for entry in own:
-                    if entry.cost.plan is not None:
-                        steps[entry.cost.plan] = steps.get(entry.cost.plan, 0) + entry.cost.steps
-                parts.append([Release(plan, count, by_record=True) for plan, count in steps.items()])
+            choices = self.of(asked, records)
+            parts = [_by_plan(own) for own in choices]
             pure += max(sum(entry.cost.epsilon for entry in own) for own in choices)
             if len(parts) == 1:
-                certain.update({release.plan: release.steps for release in parts[0]})
+                for plan, steps in parts[0].items():
+                    certain.setdefault((asked[0], plan), Counter()).update(steps)
             elif all(len(part) == 1 for part in parts):
-                runs.append([release for [release] in parts])
+                runs.append([_release(plan, steps) for part in parts for plan, steps in part.items()])
             else:  # a site that followed several plans in a run: all that any site did counts
-                runs += [[release] for part in parts for release in part]
-        runs += [[Release(plan, count, by_record=True)] for plan, count in certain.items()]
+                runs += [[_release(plan, steps)] for part in parts for plan, steps in part.items()]
+        counts: Counter[tuple[PrivacyPlan, int]] = Counter()
+        for (_, plan), steps in certain.items():
+            one = _release(plan, steps)
+            counts[plan, one.copies] += one.steps
+        runs += [[Release(plan, count, by_record=True, copies=copies)] for (plan, copies), count in counts.items()]
         plans = [release.plan for run in runs for release in run]
         if not plans:
             return Epsilon(pure, "sum", delta, "replace-one")
         found = composition.at_most(runs, delta, composition.adjacency(plans), combinations=_COMBINATIONS)
         return replace(found, value=found.value + pure)
+
+
+def _by_plan(entries: Sequence[Entry]) -> dict[PrivacyPlan, Counter[str]]:
+    """Steps by plan and place."""
+    found: dict[PrivacyPlan, Counter[str]] = {}
+    for entry in entries:
+        if entry.cost.plan is not None:
+            found.setdefault(entry.cost.plan, Counter())[entry.place] += entry.cost.steps
+    return found
+
+
+def _release(plan: PrivacyPlan, steps: Counter[str]) -> Release:
+    """What a run released of records that are at all of these places. Each place has noise of its own; but where whole
+    sites are protected, noise in shares is that of one sum, which all places may have moved in the same steps."""
+    if plan.unit == "site":
+        return Release(plan, max(steps.values()), by_record=True, copies=len(steps))
+    return Release(plan, steps.total(), by_record=True)
 
 
 def read(accounts: Path) -> Spending:

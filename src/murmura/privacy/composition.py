@@ -33,33 +33,37 @@ class Release:
         by_record: whether it is looked at as what protects a record, though the plan may protect whole sites. A record
             that changes may change its site's update into any other within the norm: that is a site replaced. No
             sampling is counted then, so that the bound holds under either adjacency of records.
+        copies: at how many sites the same records were, where the plan protects whole sites: in one sum they move it so
+            many times as far. No sampling is counted then either.
     """
 
     plan: PrivacyPlan
     steps: int
     repeated: tuple[int, ...] = ()
     by_record: bool = False
+    copies: int = 1
 
     @classmethod
-    def of(cls, ledger: PrivacyLedger, unit: Unit) -> Release:
+    def of(cls, ledger: PrivacyLedger, unit: Unit, copies: int = 1) -> Release:
         """
         Raises:
             PrivacyError: the run departed from its plan, so that nothing is known of what it released.
         """
         ledger.require_followed()
-        return cls(ledger.plan, ledger.steps - len(ledger.repeated), ledger.repeated, unit == "record")
+        return cls(ledger.plan, ledger.steps - len(ledger.repeated), ledger.repeated, unit == "record", copies)
 
     def event(self, adjacency: Adjacency, size: int = 1) -> DpEvent:
         """The same release, looked at under an adjacency of records or of sites, which need not be the plan's own.
 
         Args:
-            size: as it looks to so many units together; to records of one site, if it protects whole sites, as to one.
+            size: as it looks to so many units together; to records of one site, if it protects whole sites, as to one,
+                and as to all that had the same.
         """
         plan = replace(self.plan, adjacency=adjacency)
-        if self.by_record and plan.unit == "site":
+        if plan.unit == "site" and (self.by_record or self.copies > 1):
             sampler = FullParticipation() if plan.sampler.is_secret else plan.sampler
             plan = replace(plan, adjacency="replace-one", sampler=sampler)
-            size = 1
+            size = self.copies if self.by_record else self.copies * size
         if size == 1:
             return plan.event(self.steps, self.repeated)
         return groups.event(plan, size, self.steps, self.repeated)
@@ -143,20 +147,24 @@ def at_most(
     delta: float,
     adjacency: Adjacency,
     size: int = 1,
+    chosen: Selection | None = None,
     combinations: int = _MOST_COMBINATIONS,
 ) -> Epsilon:
     """ε of whoever is in one release of each run, and it is unknown in which: the largest of all combinations.
 
-    Where there are too many combinations, the largest ε of each run at its share of δ are added up.
+    Where there are too many combinations, the largest ε of each run at its share of δ are added up; of runs that were
+    chosen, as one, whoever is in one release counts as if in all of them.
 
     Args:
-        size: as of ``composed``.
+        size, chosen: as of ``composed``.
         combinations: more than so many are too many.
     """
     kinds = [undominated(run) for run in runs if run]
     if math.prod(len(kind) for kind in kinds) <= combinations:
-        found = (composed(one, delta, adjacency, size=size) for one in itertools.product(*kinds))
+        found = (composed(one, delta, adjacency, chosen, size) for one in itertools.product(*kinds))
         return max(found, key=lambda one: one.value)
+    if chosen is not None:
+        return composed([release for kind in kinds for release in kind], delta, adjacency, chosen, size)
     share = delta / len(kinds)
     parts = [max(composed([one], share, adjacency, size=size).value for one in kind) for kind in kinds]
     note = "the ε of the runs are added up: there are too many combinations of sites"

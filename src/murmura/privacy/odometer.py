@@ -8,6 +8,7 @@ the composition of everything that their ledgers hold. That is less than the sum
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from murmura.privacy.composition import Release, Selection, adjacency, at_most, 
 from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.parts import Unit
+from murmura.runs import files
 from murmura.runs.schema import (
     ANCHOR,
     CHECKPOINTS,
@@ -28,6 +30,8 @@ from murmura.runs.schema import (
     SITE_ANCHOR,
     SITE_JOURNAL,
     SITE_RECORDS,
+    SITES,
+    SiteReport,
     site_of,
 )
 
@@ -55,7 +59,7 @@ def read(folder: Path) -> RunLedgers:
     """The ledgers in a run folder; those of a run that is under way or was abandoned too, which has no other results.
 
     Raises:
-        CheckpointError: this is not a run folder, or its ledgers are gone.
+        CheckpointError: this is not a run folder, its ledgers are gone, or its table of sites is damaged.
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
     if not (folder / CONFIG).is_file():
@@ -76,6 +80,8 @@ def read(folder: Path) -> RunLedgers:
         except PrivacyError as error:
             records.setdefault(site, None)
             damaged[site] = str(error)
+    for site in _taken_part(folder) - records.keys() if places else ():
+        records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
     server = _journal(folder / CHECKPOINTS / PRIVACY_LEDGER, "privacy ledger")
     if (folder / ANCHOR).exists():
         server.check(_anchor(folder / ANCHOR))
@@ -83,6 +89,11 @@ def read(folder: Path) -> RunLedgers:
         fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published with a run."
         raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
     return RunLedgers(str(folder), records, ledgers, PrivacyLedger.of(server) if server.lines else None, damaged)
+
+
+def _taken_part(folder: Path) -> set[str]:
+    """The sites that a run says it has; none where it did not come to say it."""
+    return {one.site for one in files.rows(folder / SITES, SiteReport) or ()}
 
 
 def _anchor(path: Path) -> Anchor:
@@ -159,13 +170,15 @@ def totals(
     return _merged(found)
 
 
-def anywhere(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None, size: int = 1) -> Epsilon | None:
+def anywhere(
+    runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None, size: int = 1, chosen: Selection | None = None
+) -> Epsilon | None:
     """ε of a record that may have been at any one site of each run, or of any one site of each: where sites' records
     differ from run to run, as they do when a partition follows a seed or a site has more records than before. None
     where a run has no bound for such a unit.
 
     Args:
-        delta, size: as of ``totals``.
+        delta, size, chosen: as of ``totals``.
 
     Raises:
         PrivacyError: δ is not in (0, 1).
@@ -183,7 +196,7 @@ def anywhere(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None,
     plans = [release.plan for own in releases for release in own]
     if delta is None:
         delta = min(plan.delta for plan in plans)
-    return at_most(releases, delta, adjacency([plan for plan in plans if plan.unit == unit]), size)
+    return at_most(releases, delta, adjacency([plan for plan in plans if plan.unit == unit]), size, chosen)
 
 
 def together(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None) -> Epsilon:
@@ -216,7 +229,7 @@ def _total(
 ) -> Total:
     remarks, releases = [], []
     who = tuple((run.name, site) for run, site in members)
-    counted: set[str] = set()
+    counted, copies = set[str](), Counter(run.name for run, _ in members)
     for run, site in members:
         try:
             if site in run.damaged:
@@ -228,10 +241,11 @@ def _total(
             counted.add(run.name)
             if not own and run.whole is None:
                 _require_unused(unit, run, site)
-            releases += [Release.of(ledger, unit) for ledger in (*own, *shared)]
+            releases += [Release.of(ledger, unit) for ledger in own]
+            releases += [Release.of(ledger, unit, copies[run.name]) for ledger in shared]
         except PrivacyError as error:
             return Total(unit, who, None, error.what)
-    if any(release.plan.unit != unit for release in releases):
+    if any(release.plan.unit != unit or release.copies > 1 for release in releases):
         remarks.append("runs that protect whole sites are counted without their sampling")
     shared_by = adjacency([release.plan for release in releases if release.plan.unit == unit])
     return Total(unit, who, composed(releases, delta, shared_by, chosen, size), remarks=tuple(remarks))
