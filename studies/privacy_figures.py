@@ -97,9 +97,9 @@ def _sum_of_clipped(bank: Bank, records: Sequence[Item], precision: str, seed: i
     privacy = Private([plan], [SeededEntropy(Stream(seed))])
     with bank.trainable(None):
         step = PrivateStep(bank, [list(records)], training, [Stream(seed)], None, privacy=privacy, frozen=None)
-        bank.grad.zero_()
         step.gradients({0: list(range(len(records)))}, 0)
-        return bank.grad[0].double().clone()
+    assert step.summed is not None
+    return step.summed[0].clone()
 
 
 # ---- canaries --------------------------------------------------------------------------------------------------------

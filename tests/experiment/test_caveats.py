@@ -66,3 +66,23 @@ def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, 
             run(make(training=ONE_STEP | {"tokens_per_pass": asked}, **options), resume=part > 0)
     [*_, row] = run(make(training=ONE_STEP, **options), resume=True).rows
     assert row["round"] == 2 and "tokens_per_pass = 64" in row["privacy"]["caveat"]
+
+
+def test_that_sites_measured_what_leaks_is_said_though_later_rounds_do_not(make, monkeypatch):
+    """No ε covers what they told, and the last round has no figure that could be marked."""
+    options = {"method": PRIVATE | {"rounds": 2}, "training": ONE_STEP}
+    asked, later = (make(**options, evaluation={"attacks": attacks}) for attacks in (True, False))
+    saving = Server._close
+
+    def stopped(self, *arguments, **more):
+        saving(self, *arguments, **more)
+        if self._fleet.round == 1:
+            raise KeyboardInterrupt
+
+    said = "measure on their records what leaks (evaluation.attacks), and this does not cover"
+    assert any(said in note for note in dry_run(asked).notes) and not any(said in note for note in dry_run(later).notes)
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Server, "_close", stopped)
+        run(asked)
+    [*_, row] = run(later, resume=True).rows
+    assert "attack_auc" not in row and said in row["privacy"]["caveat"]

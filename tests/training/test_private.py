@@ -156,7 +156,7 @@ def sums(monkeypatch):
     found, release = [], PrivateStep._release
 
     def noted(self, slot):
-        found.append(self.bank.grad[slot].double().clone())
+        found.append(self.summed[slot].clone())
         release(self, slot)
 
     monkeypatch.setattr(PrivateStep, "_release", noted)
@@ -190,7 +190,7 @@ def test_alone_in_its_pass_a_record_has_one_gradient_whatever_its_company(bank, 
             for kept in (shard, shard[:1], shard[1:]):
                 run(bank, [kept], [plan(norm=0.01)], training, starts=[start])
         for both, first, second in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
-            assert torch.equal(both, (first.float() + second.float()).double())
+            assert torch.equal(both, first + second)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -298,11 +298,25 @@ def test_a_step_rules_no_record_out(bank):
         )
         step._seen = [Observation()]
         with bank.trainable():
-            bank.grad[0] = sum
+            step.summed = sum[None]
             step._release(0)
             return bank.grad[0].clone()
 
     assert given_away(release, exact, 0.2, divisor=2) == [0, 0]
+
+
+def test_a_record_less_moves_a_sum_of_thousands_by_c_at_most(bank, sums, monkeypatch):
+    """All alike, so that float32 would round many additions the same way: it would move by 1.0001 C."""
+    alike = [torch.randn(1, *entry.shape, generator=torch.manual_seed(0)) for entry in bank.trained(None)]
+
+    def one_by_one(bank, items, *_):
+        yield from (([row], alike) for row in range(len(items)))
+
+    monkeypatch.setattr(private, "by_example", one_by_one)
+    for number in (2048, 2047):
+        run(bank, [items(1) * number], [plan(norm=0.01)], starts=[random_state(bank, 0)])
+    whole, less = sums
+    assert 0.9999 < float((whole - less).norm()) / 0.01 <= 1 - 0.9e-5
 
 
 def test_noise_does_not_come_from_the_runs_seed(bank):

@@ -9,8 +9,10 @@ from murmura.config import leaves
 from murmura.experiment.config import Experiment
 from murmura.federation.adapter_folder import is_made_here
 from murmura.privacy.plan import PrivacyPlan
+from murmura.units import listing
 
 _BEGUN = "The run uses {} ({}), and this does not cover what that was trained on."
+_MEASURED = "Sites also measure on their records what leaks ({}), and this does not cover what they tell of that."
 
 
 def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[int]) -> list[str]:
@@ -20,7 +22,7 @@ def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[
         plan: that the run follows; None where a mechanism at the sites protects by itself.
         records: how many each site has.
     """
-    found: list[str | None] = [*_of_start(experiment)]
+    found: list[str | None] = [*_of_start(experiment), _of_measuring(experiment)]
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
     return [one for one in found if one]
@@ -34,6 +36,13 @@ def _of_start(experiment: Experiment) -> Iterator[str]:
             yield _BEGUN.format("an adapter that was trained before", key)
         elif isinstance(value, str) and is_made_here(Path(value)):
             yield _BEGUN.format("a model that another run has trained", key)
+
+
+def _of_measuring(experiment: Experiment) -> str | None:
+    """Figures of it that a later part of the run does not have are marked nowhere else."""
+    asked = experiment.evaluation.settled(promises=True)
+    options = [f"evaluation.{name}" for name in ("attacks", "memorisation") if getattr(asked, name)]
+    return _MEASURED.format(listing(options)) if options else None
 
 
 def _of_passes(experiment: Experiment, plan: PrivacyPlan) -> str | None:

@@ -30,8 +30,9 @@ from murmura.training.config import LocalTraining
 from murmura.training.step import Chosen, Rows, Step
 
 _MARGIN, _COARSE_MARGIN = 1e-5, 2.0**-5
-"""By what share clipped gradients stay below C, in float32 and in anything coarser. Where records share a pass, that
-decides how their gradients are rounded, so one record less moves the others too: docs/privacy.md says by how much."""
+"""By what share clipped gradients stay below C, where the model computes in float32 and in anything coarser. Where
+records share a pass, that decides how their gradients are rounded, so one record less moves the others too:
+docs/privacy.md says by how much."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,9 @@ class PrivateStep(Step):
 
     What a ledger records is written down by the code that clips and noises, with what it saw: lengths are measured on
     what was clipped, and the noise is the difference that adding it made.
+
+    Attributes:
+        summed: of each slot the clipped examples of the last step, before noise; None where batches are clipped.
     """
 
     def __init__(self, *arguments: Any, privacy: Private, frozen: Factor | None) -> None:
@@ -107,6 +111,7 @@ class PrivateStep(Step):
         self._together = torch.tensor([clipping.groups == 1 for clipping in clippings], device=device)
         self._spent: list[list[Spent]] = [[] for _ in privacy.plans]
         self._seen: list[Observation] = []  # of each slot, in this step
+        self.summed: torch.Tensor | None = None
         self._masks: dict[int, tuple[int, Stream]] = {}  # slot -> a step, and the source of its dropout masks
 
     def dropout_stream(self, rows: Rows, row: int, step: int) -> Stream:
@@ -138,7 +143,7 @@ class PrivateStep(Step):
         """
         self._seen = [Observation(1, len(chosen.get(slot, ())), len(shard)) for slot, shard in enumerate(self.shards)]
         if self.privacy.clips_examples:
-            self._sum_of_clipped(chosen, step)
+            self.summed = self._sum_of_clipped(chosen, step)
         else:
             super().gradients(chosen, step)
             self._clip_sums()
@@ -146,9 +151,17 @@ class PrivateStep(Step):
             self._release(slot)
         return [0.0] * len(self.shards)
 
-    def _sum_of_clipped(self, chosen: Chosen, step: int) -> None:
-        """Clip the gradient of each record's mean token loss, and add it to its slot's."""
+    def _sum_of_clipped(self, chosen: Chosen, step: int) -> torch.Tensor:
+        """Clip the gradient of each record's mean token loss, and add it to its slot's.
+
+        Returns:
+            float64 [slots, P']: in float32 a sum of many records would be rounded by more than the margin, and a record
+            less would move it by more than C. On the CPU where the device has no such numbers.
+        """
         rows, device = self.rows(chosen, step), self.bank.device
+        place = torch.device("cpu") if device.type == "mps" else device
+        width = self.columns.stop - self.columns.start
+        summed = torch.zeros(len(self.shards), width, dtype=torch.float64, device=place)
         factors, losses = self.factors(rows, rows.tokens), torch.zeros(len(self.shards), device=device)
 
         def loss(group: list[int]) -> torch.Tensor:
@@ -161,9 +174,10 @@ class PrivateStep(Step):
             kept = self._kept(norms, slots)
             clipped = [g * kept[self._part(e)][:, None] for e, g in zip(self.entries, flat, strict=True)]
             self._see(slots, norms, self._norms(clipped))
-            mine = F.one_hot(slots, len(self.shards)).T.float()
+            mine, first = F.one_hot(slots, len(self.shards)).T.to(place, torch.float64), self.columns.start
             for entry, gradient in zip(self.entries, clipped, strict=True):
-                self.bank.grad[:, entry.start : entry.stop].addmm_(mine, gradient)
+                summed[:, entry.start - first : entry.stop - first].addmm_(mine, gradient.to(place, torch.float64))
+        return summed
 
     def _per_pass(self, rows: Rows) -> int:
         """Padded tokens of a pass. Unless somebody says how many, a record that is to be hidden has a pass of its own:
@@ -236,13 +250,15 @@ class PrivateStep(Step):
         """Add the noise, divide, and write down what was done."""
         plan, gradient = self.privacy.plans[slot], self.bank.grad[slot, self.columns]
         norm, std = plan.clipping.norm, plan.noise.std
-        seen = self._seen[slot] + self._whole(slot, gradient)
+        summed = gradient.clone() if self.summed is None else self.summed[slot]
+        seen = self._seen[slot] + self._whole(slot, summed)
+        gradient.copy_(summed)
         if std:
             padding = self.bank.padding(slot)
-            real = slice(None) if padding is None else ~padding[self.columns]
-            exact = {"gradient": gradient[real].clone()}
+            real = torch.ones_like(gradient, dtype=torch.bool) if padding is None else ~padding[self.columns]
+            exact = {"gradient": summed[real.to(summed.device)]}
             noisy = plan.noise.add(exact, norm, self.privacy.entropy[slot])
-            gradient[real] = noisy["gradient"]
+            gradient[real] = noisy["gradient"].to(gradient.device)
             seen += noised(exact.values(), noisy.values(), norm)
         if self.privacy.clips_examples:
             gradient.div_(plan.sampler.expected(len(self.shards[slot])))

@@ -11,6 +11,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.placement import count_workers, gpus_for
 from murmura.experiment.resources import Supply
+from murmura.experiment.validate import method_of
 from murmura.precision import in_bfloat16
 from murmura.resources import Side
 from murmura.training.adapter import MAGNITUDE
@@ -19,7 +20,7 @@ from murmura.training.passes import tokens_per_pass
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
 _LOGITS_AT_ONCE = 1024  # positions; see training.head
-_FLOAT32, _BFLOAT16 = 4, 2  # bytes
+_FLOAT64, _FLOAT32, _BFLOAT16 = 8, 4, 2  # bytes
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def peak(
         tokens * (layers - model.below) * kept * number
         + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
         + turned
+        + (slots * model.trainable * _FLOAT64 if method_of(experiment).protects == "record" else 0)  # clipped gradients
     )
     write = run.decode_rows * (length + _answers(experiment)) * (2 * layers * keys + kept // 2) * model.element_bytes
     packed = model.parameters * (_BFLOAT16 if in_bfloat16(run.decode_dtype, model.device_name) else model.element_bytes)
