@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from murmura.measure.auc_interval import interval
-from murmura.measure.roc import Roc, cut_points, strongest, tally
+from murmura.measure.roc import Roc, cut_points, strongest, tally, wrongly_taken
 
 
 def roc_of(members, others):
@@ -39,7 +39,24 @@ def test_members_found_at_a_rate_of_false_positives_are_scikit_learns():
     for seed in range(20):
         members, others = scores(seed, others=200)
         wrong, right, _ = roc_curve(*truth(members, others), drop_intermediate=False)
-        assert roc_of(members, others).caught == pytest.approx(right[wrong <= 0.01].max())
+        assert roc_of(members, others).caught == pytest.approx(right[wrong <= 1 / 200].max())  # a second would be 1.5 %
+
+
+@pytest.mark.parametrize("number", [100, 198, 199, 700, 1500])
+def test_by_guessing_no_more_members_are_found_than_may_be_taken_for_such(number):
+    """Above the k + 1 largest of n others lies (k + 1)/(n + 1) of what is drawn like them, on average."""
+    found = [roc_of(*np.split(np.random.default_rng(seed).normal(size=300 + number), [300])) for seed in range(300)]
+    expected = (wrongly_taken(number) + 1) / (number + 1)
+    assert 0.005 < expected <= 0.01
+    mean, error = np.mean([roc.caught for roc in found]), np.std([roc.caught for roc in found]) / 300**0.5
+    assert abs(mean - expected) < 4 * error
+
+
+@pytest.mark.parametrize("number", [150, 700, 3000])
+def test_of_however_many_others_the_threshold_is_where_it_ought_to_be(number):
+    members, others = scores(1, members=400, others=number, shift=2.0)
+    threshold = np.sort(others)[-1 - wrongly_taken(number)]
+    assert roc_of(members, others).caught == pytest.approx((members > threshold).mean())
 
 
 def test_the_interval_is_that_of_all_pairs():

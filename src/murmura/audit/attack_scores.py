@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from murmura.measure.auc_interval import interval
-from murmura.measure.roc import ENOUGH, FALSE_POSITIVES
+from murmura.measure.roc import ENOUGH, wrongly_taken
 from murmura.runs.audit import Histogram
 
 DRAWS = 2000
@@ -51,11 +51,12 @@ class AttackScores:
 
     @property
     def tpr(self) -> float | None:
-        """The share of members found where 1 % of the others at most are taken for members; None where there are too
-        few others to read that from."""
-        if self.wins.shape[1] < ENOUGH:
+        """The share of members found where no more of the others are taken for members than may be
+        (``roc.wrongly_taken``); None where there are too few others to read that from."""
+        others = self.wins.shape[1]
+        if others < ENOUGH:
             return None
-        return float(((self.wins < 1).mean(axis=1) <= FALSE_POSITIVES).mean())
+        return float(((self.wins < 1).sum(axis=1) <= wrongly_taken(others)).mean())
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -70,7 +71,7 @@ class AttackScores:
         say the same, the end is that of as many independent members: 1 − 0.025^(1/M) or its complement."""
         members, others = draws
         count, number = self.wins.shape
-        found = ((self.wins < 1) @ others.T / number <= FALSE_POSITIVES).T
+        found = ((self.wins < 1) @ others.T <= wrongly_taken(number)).T
         shares = np.einsum("bm,bm->b", members, found) / count
         low, high = (float(end) for end in np.quantile(shares, ENDS))
         if low == high:

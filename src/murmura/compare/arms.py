@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import product
@@ -20,7 +20,7 @@ from murmura.progress import say
 from murmura.units import listing
 
 _READ = ("kind", "opening", "fields", "heldout_fields", "template")
-"""Options of [data] that may differ: how a kind of record is read."""
+"""Options of [data] that may differ between kinds of record: how they are read."""
 _OF_THE_COMPARISON = {
     "run.seed": "Choose seeds with --seeds.",
     "run.folder": "Choose where its runs are with --out.",
@@ -192,15 +192,19 @@ def _require_comparable(found: Sequence[Candidate]) -> None:
     Raises:
         ConfigError: arms would not be run on the same records, with the same model, or not be measured alike.
     """
-    first = _shared(found[0].experiment)
-    for arm in found[1:]:
-        own = _shared(arm.experiment)
-        for key in sorted({*first, *own}):
-            if first.get(key) != own.get(key):
-                here, there = shown(own.get(key)), shown(first.get(key))
-                what = f"{key} is {here}, and in '{found[0].name}' {there}: arms must have the same "
-                what += "records, model and measurements"
-                raise ConfigError(what, where=arm.file, fix="Make it the same in both.")
+    of_kind: dict[str, Candidate] = {}
+    for arm in found:
+        alike = of_kind.setdefault(arm.experiment.task.kind, arm)
+        _require_same(arm, found[0], _shared, "arms must have the same records, model and measurements")
+        _require_same(arm, alike, _reading, "arms about one kind of record must read and measure it alike")
+
+
+def _require_same(arm: Candidate, other: Candidate, options: Callable[[Experiment], dict[str, Any]], why: str) -> None:
+    own, first = options(arm.experiment), options(other.experiment)
+    for key in sorted({*first, *own}):
+        if first.get(key) != own.get(key):
+            what = f"{key} is {shown(own.get(key))}, and in '{other.name}' {shown(first.get(key))}: {why}"
+            raise ConfigError(what, where=arm.file, fix="Make it the same in both.")
 
 
 def _shared(experiment: Experiment) -> dict[str, Any]:
@@ -216,3 +220,11 @@ def _shared(experiment: Experiment) -> dict[str, Any]:
         "personal.heldout": 0.0 if personal is None else personal.apart(promises=promises),
         "audit.canaries": experiment.audit.canaries,
     }
+
+
+def _reading(experiment: Experiment) -> dict[str, Any]:
+    """What arms about one kind of record must have in common besides."""
+    data = tomllib.loads(experiment.dump())["data"]
+    found = {f"data.{key}": data.get(key) for key in _READ}
+    # The loss that is measured on preferences is that of training, whose scale this is.
+    return found | ({"training.dpo_beta": experiment.training.dpo_beta} if data["kind"] == "preference" else {})

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from murmura.compare.config import Limits
 from murmura.compare.outcome import LEAKAGE, Result, better, compared
 from murmura.compare.statistics import Difference
-from murmura.units import bound, decimal, listing, size
+from murmura.measure.figure import GUESSING
+from murmura.units import bound, count, decimal, listing, several, size
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,27 @@ def broken_limits(one: Result, limits: Limits) -> list[str]:
             found.append("its leakage was not measured (evaluation.attacks)")
         elif one.most_leakage > limits.max_leakage:
             by = " (by an audit)" if one.most_leakage in [audit.auc for audit in one.audits] else ""
-            found.append(f"its leakage is {decimal(one.most_leakage)}{by}")
+            found.append(f"its leakage is {_beyond(one.most_leakage, limits.max_leakage)}{by}")
+        elif len(attacked := one.values(LEAKAGE)) < len(one.runs):
+            found.append(f"its leakage was measured with {len(attacked)} of {several(len(one.runs), 'seed')}")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
-        found.append(f"{size(one.bytes)} travel")
+        alike = size(one.bytes) == size(limits.max_bytes)
+        found.append(f"{f'{count(one.bytes)} bytes' if alike else size(one.bytes)} travel")
     return found
 
 
+def _beyond(value: float, limit: float) -> str:
+    """A value that is larger than a limit, with as many digits as show that."""
+    return next(
+        (told for told in (decimal(value, digits) for digits in range(3, 9)) if float(told) > limit), str(value)
+    )
+
+
 def described(one: Result) -> str:
-    """Utility, leakage, guarantee and bytes of an arm, in a line."""
+    """Utility, leakage by what is the strongest on it, guarantee and bytes of an arm, in a line."""
     assert one.utility is not None
-    name = one.utility_figure.title.lower()
-    leakage = "not measured" if one.leakage is None else one.leakage.words
+    name, leaks = one.utility_figure.title.lower(), one.by_strongest.leakage
+    leakage = "not measured" if leaks is None else leaks.words
     promise = "no ε guaranteed" if one.epsilon is None else f"ε = {bound(one.epsilon)}"
     return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {size(one.bytes)} travel"
 
@@ -99,7 +110,8 @@ def _doubts(taken: Result, limits: Limits) -> list[str]:
         told.append("One seed cannot show how sure that is: give more (--seeds).")
     most = taken.leakage_at_most
     if limits.max_leakage is not None and most is not None and most > limits.max_leakage:
-        told.append(f"That its leakage keeps the limit is not certain: the 95 % interval reaches to {decimal(most)}.")
+        reach = _beyond(most, limits.max_leakage)
+        told.append(f"That its leakage keeps the limit is not certain: the 95 % interval reaches to {reach}.")
     if taken.edge:
         told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
     return told
@@ -108,6 +120,7 @@ def _doubts(taken: Result, limits: Limits) -> list[str]:
 def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]]) -> list[str]:
     """What is better but not allowed, what cannot be told apart, and what is worse."""
     against, leaks = (compared(measured, taken.arm, key, picked=True) for key in (taken.utility_figure.key, LEAKAGE))
+    leaking = leaks if taken.leakage is not None and taken.leakage.mean > GUESSING else {}
     sign, told, alike, worse = better(taken.utility_figure), [], [], []
     for one in sorted(measured, key=_worth, reverse=True):
         if one.arm == taken.arm or one.arm not in against:
@@ -119,10 +132,12 @@ def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list
         elif far.shown:
             worse.append(one.arm)
         else:
-            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(leaks.get(one.arm))
+            reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(leaking.get(one.arm))
             alike.append(f"{one.arm} (difference {far.words}{reasons})")
     if alike:
-        told.append(f"Not told apart from it: {'; '.join(alike)}.")
+        tested = any(far.p is not None for far in against.values())
+        picked = " Of these p is corrected for all pairs of arms, since the best was picked." if tested else ""
+        told.append(f"Not told apart from it: {'; '.join(alike)}.{picked}")
     if worse:
         told.append(f"Worse than it: {listing(worse)}.")
     return told

@@ -265,7 +265,7 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: 
     """What to know before trusting it."""
     told, data = [], arms[0].experiment.data
     if lacking := [one.arm for one in results if one.lacking]:
-        told.append(f"Of {listing(lacking)} some seed came to nothing: its mean is too good, and it is not chosen.")
+        told.append(f"Of {listing(lacking)} some seed came to nothing: its mean may be too good, and it is not chosen.")
     told += [words for one in results if (words := _unplanned(one))]
     others = [one.arm for one in results if one.kind != kind]
     if others:
@@ -293,7 +293,7 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: 
         told.append(
             f"Each arm{besides} trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in "
             f"no figure here.{controls} Held-out records {same}, so that figures are a little too good, for all arms "
-            "alike."
+            f"alike{' whose rate was searched' * bool(given)}."
         )
         own = [one for one in results if one.arm not in {arm.name for arm in arms if arm.rate_of}]
         if lost := [f"{one.arm} at {tried.rate:g}" for one in own for tried in one.tried if tried.utility is None]:

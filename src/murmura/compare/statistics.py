@@ -15,8 +15,11 @@ _ALIKE = 1e-9  # most by which differences differ that are the same but for roun
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over ``n`` seeds with its 95 % interval (Student's t, n - 1 degrees of freedom); of one seed there is
-    none."""
+    """A mean over ``n`` seeds with its 95 % interval (Student's t, n - 1 degrees of freedom).
+
+    There is none of one seed, nor of seeds that all came to the same, as of few texts they may by chance: it would be
+    certain of anything.
+    """
 
     mean: float
     n: int
@@ -33,7 +36,7 @@ class Estimate:
         from scipy.stats import t
 
         mean, n = fmean(values), len(values)
-        if n == 1:
+        if n == 1 or max(values) - min(values) <= _ALIKE:
             return cls(mean, n)
         reach = float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5
         return cls(mean, n, max(mean - reach, least), min(mean + reach, most))

@@ -40,8 +40,8 @@ def section(outcome: Outcome) -> Section:
     seeds = f"{'seed' if len(outcome.seeds) == 1 else 'seeds'} {listing(list(map(str, outcome.seeds)))}"
     lead = (
         f"Every arm was run with {seeds}, on the same records. Figures are means over them, with 95 % "
-        "intervals (Student’s t); differences are paired by seed, and their p values corrected for how many there are "
-        "(Holm)."
+        "intervals (Student’s t); differences are paired by seed, and their p values corrected (Holm) within each "
+        "column, for how many arms it compares."
     )
     remarks = [Paragraph(remark) for remark in outcome.remarks]
     worth, cost = tables(outcome)
@@ -78,7 +78,7 @@ def _terms(outcome: Outcome) -> Definitions:
 
 
 _AGAINST = "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown."
-_FRONTIER = "No other arm is better in both utility and leakage, by their means."
+_FRONTIER = "Of arms that were attacked: none is as good in both utility and leakage and better in one, by their means."
 _EQUAL = (
     "A method that has learnt less leaks less. So here each arm stands beside the reference where both first were as "
     "good as both became at their best, seed by seed; between rounds that were measured a straight line is taken."

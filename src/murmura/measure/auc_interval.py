@@ -4,7 +4,7 @@ Two ways, of which each is too narrow where the other is not: DeLong's variance 
 few of them it knows that badly, least of all where the AUC is near 1; Newcombe's knows how uncertain an AUC of such a
 size is, but takes both kinds to be spread alike. So an interval reaches from the lower of the lower ends to the higher
 of the higher ones. By simulation it misses in 1 to 6 % of samples where there are 5 or more of both, and in 7 % of
-smaller ones at most.
+smaller ones at most; in up to 9 % where members' scores are spread three or four times as widely as the others'.
 """
 
 from __future__ import annotations

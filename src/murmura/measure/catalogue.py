@@ -237,8 +237,10 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Members found at 1 % false positives",
         short="members found\nat 1 % false",
         unit=SHARE,
-        meaning="The share of members that the same attack finds if it may take at most 1 % of the non-members for "
-        "members: 0.01 is guessing. It is measured where there are 100 non-members or more; the interval is Wilson’s.",
+        meaning="The share of members that the same attack finds if it may take at most 1 % of non-members for "
+        "members; by guessing it finds no more than 0.01. It is measured where there are 100 non-members or more. The "
+        "threshold is one that at most 1 % of further non-members are expected to pass, going by those that were "
+        "measured. The interval is Wilson’s, of members beyond it: other non-members would have set another.",
         better="lower",
         of_members=True,
         column="measured",

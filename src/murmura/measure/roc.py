@@ -16,13 +16,13 @@ import numpy as np
 from murmura.measure.auc_interval import interval
 
 CELLS = 20  # most places in the order of the others' scores, but for the largest ones
-_TOP, _ALONE = 0.02, 5  # share of the others, with the largest scores, that have a place each, and how many at most
+_TOP, _ALONE = 0.02, 5  # share of the others, with the largest scores, that have places of their own; how many at most
 CUTS = 2 * (CELLS + _ALONE)
 """Cut points, always as many."""
 
 FALSE_POSITIVES = 0.01
 ENOUGH = 100
-"""Others from which a rate of false positives of 1 % can be read."""
+"""Others from which a rate of false positives of 1 % can be read: above all of them one more scores less often."""
 
 
 def cut_points(others: np.ndarray) -> np.ndarray:
@@ -31,15 +31,17 @@ def cut_points(others: np.ndarray) -> np.ndarray:
     Cells are places in the order of the others, so that tallies of several models, each with cut points of its own, can
     be added up: neighbouring ranks are one place, equally many of them, and there is a cell for each place and one
     before each. Equal scores are all where the one in their middle is, and a place that they leave empty is above or
-    below them. The largest scores have places of their own, so that a low rate of false positives can be read.
+    below them. The largest scores have places of their own, so that a low rate of false positives can be read: from as
+    many others on that this would take more places than there are, all that may be taken for members share these.
 
     Args:
         others: float64 [n], at least one, all finite.
     """
     ranked = np.sort(others)
-    alone = min(math.ceil(_TOP * len(ranked)), _ALONE) if len(ranked) > CELLS else 0
-    low = len(ranked) - alone
-    parts = [*np.array_split(np.arange(low), min(CELLS, low)), *np.arange(low, len(ranked))[:, None]]
+    top = max(min(math.ceil(_TOP * len(ranked)), _ALONE), wrongly_taken(len(ranked))) if len(ranked) > CELLS else 0
+    low = len(ranked) - top
+    parts = np.array_split(np.arange(low), min(CELLS, low))
+    parts += np.array_split(np.arange(low, len(ranked)), min(top, _ALONE)) if top else []
     place = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
     first, last = (np.searchsorted(ranked, ranked, side=side) for side in ("left", "right"))
     home = place[(first + last - 1) // 2]
@@ -56,6 +58,12 @@ def cut_points(others: np.ndarray) -> np.ndarray:
             )
         cuts[2 * k : 2 * k + 2] = ends
     return cuts
+
+
+def wrongly_taken(others: int) -> int:
+    """How many of so many others may score above a threshold that one more, drawn as they are, passes with a chance of
+    ``FALSE_POSITIVES`` at most: k of n, of (k + 1)/(n + 1). -1 where it is larger even above all of them."""
+    return math.floor(FALSE_POSITIVES * (others + 1) + 1e-9) - 1
 
 
 def tally(scores: np.ndarray, cuts: np.ndarray) -> np.ndarray:
@@ -98,10 +106,11 @@ class Roc:
 
     @property
     def caught(self) -> float:
-        """The largest share of members found where at most ``FALSE_POSITIVES`` of the others are taken for members."""
+        """The largest share of members found where no more of the others are taken for members than may be
+        (``wrongly_taken``)."""
         wrong = self.others[::-1].cumsum() / self.others.sum()
         right = self.members[::-1].cumsum() / self.members.sum()
-        return float(max(right[wrong <= FALSE_POSITIVES + 1e-12], default=0.0))
+        return float(max(right[wrong <= wrongly_taken(self.distinct) / self.distinct + 1e-12], default=0.0))
 
 
 def strongest(rocs: Sequence[Roc]) -> int:

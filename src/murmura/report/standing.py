@@ -79,7 +79,9 @@ def cases(share: float | None, ends: tuple[float, float] | None) -> str:
 
 
 def _hundred(share: float) -> str:
-    return decimal(100 * share, 0)
+    """With further digits where it would be written as guessing is, and is not."""
+    told = (decimal(100 * share, digits) for digits in range(4))
+    return decimal(100 * share, 0) if share == GUESSING else next((one for one in told if float(one) != 50), "50")
 
 
 def promise_of(privacy: Mapping[str, Any]) -> str:
