@@ -9,18 +9,22 @@ def figures(epsilon, refused=None):
     return {"epsilon": epsilon, "refused": refused}
 
 
+def told(epsilon, refused=None, answers=9):
+    return figures(epsilon, refused) | {"answers": answers}
+
+
 def test_what_sites_said_last_outlives_the_process(tmp_path):
     file = tmp_path / "reported.journal"
     said = ReportedEpsilons(file)
     for site, epsilon in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("a", 3.0)):
-        said.record(site, figures(epsilon))
+        said.record(site, told(epsilon))
     assert ReportedEpsilons(file).last == said.last == {"a": figures(3.0), "b": figures(2.0)}
     assert file.read_text().count("\n") == 3  # what was said before is not written again
 
 
 def test_an_edited_one_is_refused(tmp_path):
     file = tmp_path / "reported.journal"
-    ReportedEpsilons(file).record("a", figures(9.0))
+    ReportedEpsilons(file).record("a", told(9.0))
     file.write_text(file.read_text().replace("9.0", "1.0"))
     with pytest.raises(PrivacyError, match="that sites have reported"):
         ReportedEpsilons(file)
@@ -29,24 +33,39 @@ def test_an_edited_one_is_refused(tmp_path):
 def test_the_worst_is_what_the_least_protected_site_said_last():
     said = ReportedEpsilons()
     for site, epsilon in (("a", 1.0), ("b", 2.0)):
-        said.record(site, figures(epsilon))
+        said.record(site, told(epsilon))
     assert said.worst == figures(2.0)
-    said.record("a", figures(0.5))  # nobody can have spent less than before
+    said.record("a", told(0.5))  # nobody can have spent less than before
     assert said.worst["epsilon"] is None and "site a has lost what it had spent" in said.worst["refused"]
-    said.record("a", figures(4.0))  # and what is lost stays lost
+    said.record("a", told(4.0))  # and what is lost stays lost
     assert said.worst["epsilon"] is None
+
+
+def test_a_ledger_with_fewer_answers_than_have_come_has_lost_some(tmp_path):
+    """Put back from a copy, it is again what it was, and the next answer brings ε to where it had been."""
+    file = tmp_path / "reported.journal"
+    for answers, epsilon in enumerate((1.0, 1.5, 1.8), start=1):
+        said = ReportedEpsilons(file)
+        said.asked(["a"], answers, lambda times: 9.0)
+        said.record("a", told(epsilon, answers=answers), answers=1)
+        assert said.worst == figures(epsilon)
+    said.record("a", told(1.8, answers=3))  # told once more, with no answer
+    assert ReportedEpsilons(file).worst == figures(1.8)
+    said.record("a", told(1.8, answers=3), answers=1)
+    for one in (said, ReportedEpsilons(file)):
+        assert one.worst["epsilon"] is None and "site a has lost what it had spent" in one.worst["refused"]
 
 
 def test_sites_that_do_not_say_what_they_have_spent_leave_no_epsilon_until_they_do(tmp_path):
     file = tmp_path / "reported.journal"
     said = ReportedEpsilons(file)
-    said.record("a", figures(1.0))
+    said.record("a", told(1.0))
     said.asked(["b", "a"], 1)
-    said.record("a", figures(1.0))  # as before: its answer cost nothing
+    said.record("a", told(1.0))  # as before: its answer cost nothing
     for one in (said, ReportedEpsilons(file)):
         assert one.worst["epsilon"] is None and one.worst["refused"].startswith("no ε: b did not say")
     said.asked(["c"], 1)
-    said.record("b", figures(0.5))
+    said.record("b", told(0.5))
     assert said.worst["refused"].startswith("no ε: c did not say")
     said.record("c", None)  # which cannot be read, and stays so
     assert "site c has told none" in said.worst["refused"]
@@ -62,20 +81,20 @@ def test_a_site_whose_answer_did_not_arrive_counts_with_what_so_many_answers_may
     assert said.worst == figures(0.0)
     said.asked(["a", "b"], 1, promised)
     assert said.worst == figures(1.0) and said.most_asked == 1
-    said.record("a", figures(0.9))
+    said.record("a", told(0.9))
     said.asked(["a", "b"], 1, promised)
-    said.record("a", figures(1.2))
+    said.record("a", told(1.2))
     for one in (said, ReportedEpsilons(file), ReportedEpsilons.peek(file)):
         assert one.worst == figures(1.5)
     said.asked(["a"], 1, promised)  # more often than anything is promised for
     assert "a did not say" in said.worst["refused"]
-    said.record("a", figures(1.7))
+    said.record("a", told(1.7))
     assert said.worst == figures(1.7)
 
 
 def test_of_a_site_that_reported_before_asks_were_counted_nothing_is_promised(tmp_path):
     file = tmp_path / "reported.journal"
-    ReportedEpsilons(file).record("a", figures(1.0))
+    ReportedEpsilons(file).record("a", told(1.0))
     said = ReportedEpsilons(file)
     said.asked(["a"], 1, lambda _: 1.0)
     assert said.worst["epsilon"] is None
@@ -94,16 +113,16 @@ def test_asks_that_an_earlier_version_wrote_do_not_count_those_that_came_to_noth
 
 def test_of_what_a_site_says_only_its_epsilon_is_kept():
     said = ReportedEpsilons()
-    said.record("a", figures(1.0) | {"plan": "pure DP, trusted by nobody", "accountant": "exact", "more": [1]})
+    said.record("a", told(1.0) | {"plan": "pure DP, trusted by nobody", "accountant": "exact", "more": [1]})
     assert said.last == {"a": figures(1.0)}
-    said.record("b", figures(0.5, "words, and not of a refusal"))
+    said.record("b", told(0.5, "words, and not of a refusal"))
     assert said.last["b"] == figures(0.5)
-    said.record("a", figures(None, "x" * 10_000))
+    said.record("a", told(None, "x" * 10_000))
     assert said.worst["refused"].startswith("site a says: xxx") and len(said.worst["refused"]) < 600
 
 
 @pytest.mark.parametrize(
-    "told",
+    "said",
     [
         None,
         5,
@@ -111,17 +130,20 @@ def test_of_what_a_site_says_only_its_epsilon_is_kept():
         {},
         {"epsilon": 1.0},
         {"refused": "why"},
-        figures(10**400),
-        figures("none"),
-        figures([1]),
-        figures(-1.0),
-        figures(True),
-        figures(None),
+        told(10**400),
+        told("none"),
+        told([1]),
+        told(-1.0),
+        told(True),
+        told(None),
+        figures(1.0),
+        told(1.0, answers="2"),
+        told(1.0, answers=True),
     ],
 )
-def test_what_cannot_be_read_is_no_epsilon(told):
+def test_what_cannot_be_read_is_no_epsilon(said):
     """A site may say anything; what it says is never a guarantee that it did not give."""
-    said = ReportedEpsilons()
-    said.record("a", told)
-    said.record("b", figures(2.0))
-    assert said.worst["epsilon"] is None and "site a" in said.worst["refused"]
+    kept = ReportedEpsilons()
+    kept.record("a", said)
+    kept.record("b", told(2.0))
+    assert kept.worst["epsilon"] is None and "site a" in kept.worst["refused"]

@@ -186,7 +186,7 @@ class ByCentres(FromPool):
         told = {}
         for reply in fleet.ask("centres", sites, each, **asked):
             if "privacy" in reply.fields:  # first of all: the centres have left, whatever becomes of the others
-                noise.reported(server).record(reply.site, reply["privacy"])
+                noise.reported(server).record(reply.site, reply["privacy"], answers=1)
             told[reply.site] = _centres(reply.site, reply["centres"].numpy(), reply["sizes"].numpy(), width, round)
         if self.config.noise_multiplier is not None:
             self.guarantee = noise.guaranteed(server, self.config)

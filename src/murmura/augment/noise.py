@@ -97,9 +97,9 @@ def answer(
 
 
 def _spent(ledger: PrivacyLedger) -> dict[str, Any]:
-    """What a site says of its ε, which does not depend on how many records it has."""
+    """What a site says of its ε, which does not depend on how many records it has, and in how many answers."""
     try:
-        return {"epsilon": ledger.epsilon().value, "refused": None}
+        return {"epsilon": ledger.epsilon().value, "refused": None, "answers": len(ledger.rounds)}
     except PrivacyError as error:
         return {"epsilon": None, "refused": str(error)}
 

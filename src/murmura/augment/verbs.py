@@ -93,7 +93,7 @@ class Augmenting(Verbs):
         releases={
             "centres": Embeddings("k-means centres of the site's embedded instructions", note=_NEARLY),
             "sizes": Count("number of records in each cluster"),
-            "privacy": Metric("the ε that its centres have cost, by the site's own ledger"),
+            "privacy": Metric("the ε that its centres have cost, by the site's own ledger, and in how many answers"),
         },
         everyone=True,
     )

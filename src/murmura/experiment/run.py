@@ -58,6 +58,7 @@ _CANARIES = (
 _FINISHED = (
     "the run is finished: {} done, and what it leaves is only written anew. For it to go on, raise method.rounds."
 )
+_COUNTS = "What sites sent in the interrupted round counts, and what is repeated after --resume counts again."
 _ELSEWHERE = (
     "What sites have sent in the interrupted round counts, by their privacy ledgers, which are with them; and what is "
     "repeated after --resume counts again."
@@ -155,7 +156,7 @@ def _reporting_failure(folder: RunFolder, plan: Plan) -> Iterator[_Started]:
         if not has_saved(folder.path) and folder.previous.exists():
             say(f"the new run has saved no round; the previous run is in {folder.previous}")
         if folder.holds_run:
-            cost = _cost(folder, plan) if started.told and plan.privacy else ""
+            cost = _cost(folder, plan) if started.told and plan.guarantee else ""
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(cost) from error
             if isinstance(error, MurmuraError):
@@ -286,6 +287,8 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
 
 def _cost(folder: RunFolder, plan: Plan) -> str:
     """What the round in which the run stopped has cost of the privacy that it promised, in words."""
+    if plan.privacy is None:  # a mechanism at the sites protects by itself, and no ledger here has counted it
+        return _COUNTS
     saved = last_saved(folder.checkpoint)
     found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
     if found:

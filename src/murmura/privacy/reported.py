@@ -39,6 +39,7 @@ class ReportedEpsilons:
         self._last: dict[str, dict[str, Any]] = {}
         self._silent: dict[str, float | None] = {}  # with the most that they may have spent
         self._asked = Counter[str]()
+        self._arrived = Counter[str]()  # answers
         self._rounds: list[int | None] = []  # of the asks
         self._uncounted = set[str]()  # sites that have reported unasked: in a version that did not count
         for line in self._journal.lines:
@@ -87,12 +88,16 @@ class ReportedEpsilons:
             return {"epsilon": None, "refused": what}
         return max(found.values(), key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
 
-    def record(self, site: str, figures: Any) -> None:
+    def record(self, site: str, figures: Any, *, answers: int = 0) -> None:
         """Keep what a site reports of its ε: ``epsilon`` or, where there is none, ``refused``, why. Nothing else that
         it may say is kept. It is on disk when this returns.
 
         What a site has spent never decreases: an ε smaller than before is refused, since the site's ledger must have
-        been lost.
+        been lost. So must a part of it where it has fewer ``answers`` than have come from the site, as in a folder that
+        was restored from an old copy.
+
+        Args:
+            answers: how many have come with it that cost something.
 
         Raises:
             CheckpointError: it could not be written.
@@ -102,13 +107,13 @@ class ReportedEpsilons:
         elif figures["epsilon"] is None:
             figures = {"epsilon": None, "refused": f"site {site} says: {figures['refused'][:_LONGEST]}"}
         else:
-            figures = {"epsilon": float(figures["epsilon"]), "refused": None}
-        before = self._last.get(site)
-        if before is not None and _has_lost(figures, before):
-            lost = before["refused"] or f"no ε: the privacy ledger of site {site} has lost what it had spent before"
-            figures = {**figures, "epsilon": None, "refused": lost}
-        if before != figures or site in self._silent:
-            self._enter({"site": site, "figures": figures})
+            figures = {"epsilon": float(figures["epsilon"]), "refused": None, "answers": figures["answers"]}
+        before, entered = self._last.get(site), figures.pop("answers", math.inf)
+        if (before is not None and _has_lost(figures, before)) or entered < self._arrived[site] + answers:
+            lost = f"no ε: the privacy ledger of site {site} has lost what it had spent before"
+            figures = {"epsilon": None, "refused": (before["refused"] if before else None) or lost}
+        if before != figures or answers or site in self._silent:
+            self._enter({"site": site, "figures": figures, "answers": answers})
 
     def asked_after(self, round: int) -> int:
         """How often sites were asked in later rounds, as far as it is known in which."""
@@ -146,6 +151,7 @@ class ReportedEpsilons:
             return
         if not self._asked[line["site"]]:
             self._uncounted.add(line["site"])
+        self._arrived[line["site"]] += line.get("answers", 0)
         self._last[line["site"]] = dict(line["figures"])
         self._silent.pop(line["site"], None)
 
@@ -157,6 +163,8 @@ def _is_readable(figures: Any) -> bool:
     epsilon, refused = figures["epsilon"], figures["refused"]
     if epsilon is None:
         return isinstance(refused, str)
+    if type(figures.get("answers")) is not int:
+        return False
     return isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and 0 <= epsilon <= sys.float_info.max
 
 

@@ -1,12 +1,14 @@
 """DP-LoRA and its baselines from an experiment file to the report."""
 
 import json
+import shutil
 
 import pytest
 
-from murmura.errors import BudgetError, ConfigError, PrivacyError
+from murmura.errors import BudgetError, ConfigError, Interrupted, PrivacyError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.federation.server.rounds import Server
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder
@@ -83,6 +85,30 @@ def test_resuming(make, monkeypatch):
         run(make(rounds=3, noise_multiplier=1.0, accountant="rdp"), resume=True)
     with pytest.raises(ConfigError, match=r"method\.delta"):
         run(make(rounds=2, noise_multiplier=1.0, accountant="rdp", delta=1e-6), resume=True)
+
+
+@pytest.mark.parametrize("private", [{"noise_multiplier": 2.0}, {"epsilon": 8.0}], ids=["given", "target"])
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_site_that_goes_on_from_an_old_copy_leaves_no_epsilon(make, tmp_path, monkeypatch, private, secure):
+    """Its ledger and its anchor agree: they have both lost the answer that came after."""
+    write_data(tmp_path, {"heart": 6, "skin": 3, "lung": 4})  # of two, a secure sum would hide nothing
+    asked = make(rounds=3, aggregation={"secure": True} if secure else None, **private)
+    site, sending = RunFolder(asked.run.path).private_of("skin"), Server._sending
+
+    def watched(self, *arguments, **more):
+        if self._fleet.round == 2:
+            shutil.copytree(site, tmp_path / "copy", dirs_exist_ok=True)
+        if self._fleet.round == 3:
+            raise KeyboardInterrupt
+        return sending(self, *arguments, **more)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Server, "_sending", watched)
+        run(asked)
+    shutil.rmtree(site)
+    shutil.copytree(tmp_path / "copy", site)
+    last = run(asked, resume=True).rows[-1]["privacy"]
+    assert last["epsilon"] is None and "the privacy ledger of site skin has lost" in last["refused"]
 
 
 def test_noise_on_what_is_uploaded_needs_all_of_it_uploaded(make):

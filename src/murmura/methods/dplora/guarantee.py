@@ -148,7 +148,7 @@ class Guard:
             )
 
     def told(self) -> dict[str, Any]:
-        """What the site says of its privacy: the ε spent so far, or why there is none.
+        """What the site says of its privacy: the ε spent so far, or why there is none; and in how many answers.
 
         Where the noise is made for a target, neither tells how many records the site has: the rate, the noise and the
         exact ε, which follow from that, are not said. A given noise has an ε that cannot be told without it.
@@ -158,7 +158,8 @@ class Guard:
             spent = self.ledger.epsilon(self.config.accountant)
         except PrivacyError as error:
             return {"epsilon": None, "refused": str(error)}
-        return {"epsilon": spent.value if target is None else rounded(spent.value, target), "refused": None}
+        epsilon = spent.value if target is None else rounded(spent.value, target)
+        return {"epsilon": epsilon, "refused": None, "answers": len(self.ledger.rounds)}
 
 
 def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
@@ -180,9 +181,9 @@ def _promised(server: Server, config: DPLoRAConfig, times: int) -> float:
     return most if config.epsilon is None else rounded(most, config.epsilon)
 
 
-def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None) -> None:
-    """Note what a site has said. A site that no longer answers counts with what it said last."""
-    server.journal(REPORTED, ReportedEpsilons).record(site, figures)
+def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None, answers: int = 1) -> None:
+    """Note what a site has said, with so many uploads. A site that no longer answers counts with what it said last."""
+    server.journal(REPORTED, ReportedEpsilons).record(site, figures, answers=answers)
     _note_worst(server, config)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _TELL = "tell_privacy"
 _SPENT = Metric(
-    "the ε that the site has spent, by its own ledger",
+    "the ε that the site has spent, by its own ledger, and in how many answers",
     note="to a target it is rounded up, so as not to tell how many records the site has; to a given noise it is exact "
     "and tells it, which the guarantee takes as public",
 )
@@ -109,13 +109,16 @@ class DPLoRA(VanillaFL):
     def average(self, server: Server, fleet: Fleet, cohort: Sequence[str], *args: Any, **options: Any) -> None:
         if self.config.private:
             guarantee.asked(server, self.config, cohort)
+        self._summed = frozenset[str]()
         super().average(server, fleet, cohort, *args, **options)
         if self._tells_apart:
             for reply in fleet.ask(_TELL, fleet.sites):
-                guarantee.note(server, self.config, reply.site, reply.fields.get("privacy"))
+                told, answers = reply.fields.get("privacy"), int(reply.site in self._summed)
+                guarantee.note(server, self.config, reply.site, told, answers)
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         super().note(server, sites, told)
+        self._summed = frozenset(sites)
         for site in sites if self.config.private and not self._tells_apart else ():
             guarantee.note(server, self.config, site, told.get("privacy"))
 
