@@ -71,6 +71,7 @@ def test_it_runs_as_fedavg_does_on_those_records(plugin, llama_folder, tmp_path,
 
 def test_its_attack_is_tried_beside_those_of_an_audit(plugin, llama_folder, tmp_path):
     write_data(tmp_path)
+    write_lines(tmp_path / "heldout.jsonl", [record("kidney", number) for number in range(4)])  # of two halves
     made = run(experiment(tmp_path, llama_folder, {"name": "halves", "rounds": 1}, evaluation={"attacks": False}))
     [model, *_] = audit(made.folder, Options(texts=0)).models
     found = {one.attack: one.auc for one in model.attacks}

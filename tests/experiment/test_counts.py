@@ -12,7 +12,7 @@ from murmura.experiment.verbs import verbs_of
 from murmura.federation.wire.releases import owner
 from murmura.runs import read
 from murmura.runs.schema import NOT_FOR_PUBLICATION
-from tests.experiment.small import record, write_lines
+from tests.experiment.small import heldout, record, write_lines
 
 PRIVATE = {
     "sites": {"name": "dpfedavg", "noise_multiplier": 1.0, "rounds": 1},
@@ -98,7 +98,7 @@ def test_what_is_skipped_does_not_tell_which_public_records_a_site_has(make, pri
     apart = run(make(method=private, data=data))
     alone, said = published(apart.folder), capsys.readouterr().err
     own = [record("skin", number) for number in range(3)]
-    write_lines(tmp_path / "sites" / "skin.jsonl", [*own, record("kidney", 0), record("kidney", 1)])
+    write_lines(tmp_path / "sites" / "skin.jsonl", [*own, heldout(0), heldout(1)])
     again = run(make(method=private, data=data, run={"name": "small", "folder": str(tmp_path / "again")}))
     seen = published(again.folder)
     for name in ("sites.json", "data.json", "exclusions.json", "measured.json"):
@@ -110,6 +110,6 @@ def test_what_is_skipped_does_not_tell_which_public_records_a_site_has(make, pri
 
 
 def test_public_records_that_a_site_has_are_still_refused_by_default(make, private, tmp_path):
-    write_lines(tmp_path / "sites" / "skin.jsonl", [record("kidney", 0), record("skin", 1), record("skin", 2)])
+    write_lines(tmp_path / "sites" / "skin.jsonl", [heldout(0), record("skin", 1), record("skin", 2)])
     with pytest.raises(DataError, match="also a private one"):
         run(make(method=private))

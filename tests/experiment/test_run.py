@@ -82,7 +82,7 @@ def test_a_run_tells_which_records_it_was_measured_on(quick, tmp_path):
     lines = (tmp_path / "heldout.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "moved.jsonl").write_text("".join(reversed(lines)))
     assert first.heldout.count == len(lines) and measured("same", heldout="moved.jsonl") == first
-    (tmp_path / "edited.jsonl").write_text("".join([*lines[:-1], lines[-1].replace("dose", "pill")]))
+    (tmp_path / "edited.jsonl").write_text("".join([*lines[:-1], lines[-1].replace("explain", "describe")]))
     other = measured("other", heldout="edited.jsonl")
     assert other.heldout.count == first.heldout.count and other.heldout.digest != first.heldout.digest
     few = measured("few", heldout_records=2)

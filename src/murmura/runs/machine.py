@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import resource
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,12 +46,7 @@ def environment(
     """
     import torch
 
-    packages = {}
-    for name in _PACKAGES:
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    packages = _packages()
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return Environment(
         murmura=packages.get("murmura"),
@@ -114,3 +111,13 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+@functools.cache
+def _packages() -> dict[str, str]:
+    """Versions of what is installed, which takes a while to look up."""
+    found = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -26,7 +26,7 @@ def test_the_figures_are_there(make):
     assert line(text, "precision").split()[1:] == ["float32", "in", "training,", "float32", "in", "writing"]
     assert "4; sites in each: 1" in line(text, "rounds")
     assert "at most 2 to 3 a round" in line(text, "optimiser steps") and "in all" in line(text, "optimiser steps")
-    assert "tokens to write" not in text and "at most 11, 5 times" in line(text, "tokens to measure")
+    assert "tokens to write" not in text and "at most 4, 5 times" in line(text, "tokens to measure")
     assert "at most 26, 5 times" in line(text, "records to attack")
     assert "448 parameters a site" in line(text, "trainable")
     assert "1.79 kB a round, 7.17 kB in all" in line(text, "sent down")
