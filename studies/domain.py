@@ -28,7 +28,7 @@ from scipy.stats import spearmanr
 from site_encoder import shortened
 
 import runs
-from murmura.compare.statistics import Estimate
+from murmura.measure.statistics import Estimate
 from murmura.runs import RunRecord
 from murmura.units import DASH
 from runs import apart, as_instructions, build_pool, last_losses, pairs, pipes, read_rows, run_records, write_rows

@@ -23,7 +23,7 @@ from typing import Any
 
 import runs
 from murmura.audit.curious import FEDMIA, RMIA
-from murmura.compare.statistics import Estimate
+from murmura.measure.statistics import Estimate
 from murmura.measure.catalogue import exposure_by_chance
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS

@@ -17,7 +17,7 @@ from typing import Any
 
 import tomli_w
 
-from murmura.compare.statistics import differences, holm
+from murmura.measure.statistics import differences, holm
 from murmura.runs import RunFolder, RunRecord, read
 from murmura.units import DASH, decimal
 

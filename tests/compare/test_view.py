@@ -9,8 +9,8 @@ from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
 from murmura.compare.files import write
 from murmura.compare.outcome import Tried
-from murmura.compare.statistics import differences
 from murmura.compare.view import answers, markdown, picture, section, tables
+from murmura.measure.statistics import differences
 from murmura.report.content import Answers, Definitions, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from murmura.units import decimal

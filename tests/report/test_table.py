@@ -8,6 +8,7 @@ import tomli_w
 from murmura import report
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
+from murmura.measure.statistics import Estimate
 from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
 from murmura.runs.folder import RunFolder
@@ -258,8 +259,21 @@ def test_what_guessing_comes_to_stands_beside_a_figure(tmp_path, capsys):
 
 def test_an_accuracy_of_several_seeds_is_of_the_texts_of_the_smallest(tmp_path):
     (row,) = seeds(tmp_path, *([metrics(2, accuracy=share, accuracy_n=n)] for share, n in ((0.8, 60), (0.9, 50))))
-    # A mean of 42.5 of 50: from the lower end of 42 of 50 to the upper end of 43 of 50.
-    assert row.cells["accuracy"].interval() == [f"{interval(0.84, 50)[0]:.3f}–{interval(0.86, 50)[1]:.3f}", "n = 50"]
+    assert row.cells["accuracy"].interval() == [f"{Estimate.of([0.8, 0.9]).low:.3f}–1.000", "n = 50"]
+
+
+def test_an_interval_of_several_seeds_is_the_wider_of_two_at_each_end(tmp_path):
+    """Over seeds, which may differ more than texts within one can make them, and over texts."""
+    alike = [([metrics(2, accuracy=0.8, accuracy_n=50, attack_auc=0.6, attack_auc_low=0.5, attack_auc_high=0.7)])] * 3
+    (row,) = seeds(tmp_path / "alike", *alike)
+    low, high = interval(0.8, 50)
+    assert row.cells["accuracy"].ends == pytest.approx((low, high))
+    assert row.cells["attack_auc"].ends == pytest.approx((0.5, 0.7))
+    aucs = (0.48, 0.62, 0.64)
+    apart = [[metrics(2, attack_auc=auc, attack_auc_low=auc - 0.05, attack_auc_high=auc + 0.05)] for auc in aucs]
+    (row,) = seeds(tmp_path / "apart", *apart)
+    over = Estimate.of(aucs, 0, 1)
+    assert row.cells["attack_auc"].ends == pytest.approx((over.low, over.high)) and over.low < 0.43
 
 
 def test_an_attack_is_shown_with_its_interval_its_name_and_its_records(tmp_path):

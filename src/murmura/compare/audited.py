@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from murmura.compare.statistics import Estimate
+from murmura.measure.statistics import Estimate
 from murmura.report.standing import cases
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS, Separation

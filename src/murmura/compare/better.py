@@ -7,9 +7,9 @@ from math import isfinite
 from statistics import fmean
 
 from murmura.compare.outcome import LEAKAGE, better, figure_by, finding_most
-from murmura.compare.statistics import Difference, differences
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import GUESSING, Figure
+from murmura.measure.statistics import Difference, differences
 from murmura.report.comparison import apart
 from murmura.report.table import Row, kinds
 from murmura.units import listing

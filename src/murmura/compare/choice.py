@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from murmura.compare.config import Limits
 from murmura.compare.outcome import LEAKAGE, Result, better, compared
-from murmura.compare.statistics import Difference
 from murmura.measure.figure import GUESSING
+from murmura.measure.statistics import Difference
 from murmura.units import bound, count, decimal, listing, several, size
 
 

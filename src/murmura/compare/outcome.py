@@ -9,11 +9,11 @@ from pathlib import Path
 
 from murmura.compare.arms import Candidate
 from murmura.compare.audited import Audited, of_models
-from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import AUC, SHARE, Figure
+from murmura.measure.statistics import Difference, Estimate, differences
 from murmura.privacy import odometer
 from murmura.privacy.standing import rounded
 from murmura.runs.record import RunRecord, read

@@ -11,10 +11,10 @@ from murmura.compare.choice import Choice
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.outcome import LEAKAGE, UPLOADS, Result, compared, frontier
-from murmura.compare.statistics import Difference, Estimate, differences
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import GUESSING, SHARE
+from murmura.measure.statistics import Difference, Estimate, differences
 from murmura.report.caveats import HARDLY
 from murmura.report.content import Answers, Block, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
 from murmura.report.frontier import Mark, frontier_picture

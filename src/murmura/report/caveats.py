@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from murmura.measure.catalogue import figure
-from murmura.measure.figure import interval
 from murmura.report.table import Row
 from murmura.units import count, decimal
 
@@ -55,9 +54,9 @@ def _learnt(row: Row) -> Iterator[str]:
 def _guessed(row: Row) -> Iterator[str]:
     for key in _GUESSED:
         cell = row.cells.get(key)
-        if cell is None or cell.mean is None or cell.guess is None or not cell.texts:
+        if cell is None or cell.mean is None or cell.guess is None or cell.ends is None:
             continue
-        if interval(cell.mean, cell.texts)[0] <= cell.guess:
+        if cell.ends[0] <= cell.guess:
             level = f"{figure(key).title} is {decimal(cell.mean)}, and guessing is right in {decimal(cell.guess)}"
             yield f"{level}: no skill is shown{'' if cell.mean <= cell.guess else ' by so few texts'}."
     loss = row.cells["heldout_loss"]

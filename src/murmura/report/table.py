@@ -12,13 +12,14 @@ from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
-from murmura.measure.figure import AUC, FEW, GUESSING, SHARE, Figure, between, interval
+from murmura.measure.figure import AUC, FEW, GUESSING, SHARE, Figure, interval
+from murmura.measure.statistics import Estimate
 from murmura.privacy import odometer
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
 from murmura.tasks import TASKS
-from murmura.units import DASH, bound, decimal
+from murmura.units import DASH, bound, count, decimal
 
 OUTSIDE = "outside ε"
 """Marks figures that sites computed from their own records in a run that promises an ε."""
@@ -34,8 +35,9 @@ class Cell:
     ``mean`` is None where none did, ``sd`` where fewer than two did. ``texts`` is how many texts the figure is a share
     of, in the run that has fewest; None where it is no share, or some run does not tell. ``together`` says what the
     runs come to taken together, where that is not what one of them has. ``ends`` are those of its 95 % interval where
-    the runs tell them, of several runs their means; ``remarks`` is what each run says of the attack that it comes of,
-    and that no ε covers it. ``guess`` is what the figure comes to without skill, where the runs tell it.
+    the runs tell it, or it is a share; of several runs the wider, at each end, of that over seeds and the mean of those
+    within runs. ``remarks`` is what each run says of the attack that it comes of, and that no ε covers it. ``guess`` is
+    what the figure comes to without skill, where the runs tell it.
     """
 
     mean: float | None
@@ -61,11 +63,6 @@ class Cell:
         known = [value for value in found if value is not None]
         return Cell(max(known), None, len(known)) if known and len(known) == len(found) else Cell(None, None, 0)
 
-    def share_of(self, sizes: Iterable[float | None]) -> Cell:
-        """The same, where the figure is a share: of so many texts in each run that measured it."""
-        found = list(sizes)
-        return replace(self, texts=min(size for size in found if size)) if found and all(found) else self
-
     def value(self, figure: Figure) -> str:
         return DASH if self.mean is None else figure.unit.write(self.mean)
 
@@ -84,18 +81,17 @@ class Cell:
         """A bar for the 95 % interval of a share or an AUC, where there is one."""
         if self.mean is None or figure.unit not in (AUC, SHARE):
             return None
-        ends = self.ends or (None if self.texts is None else interval(self.mean, self.texts))
         guess = GUESSING if figure.unit is AUC else self.guess
-        return None if ends is None else Span(max(0.0, ends[0]), min(1.0, ends[1]), self.mean, guess)
+        return None if self.ends is None else Span(*self.ends, self.mean, guess)
 
     def guessing(self, figure: Figure) -> str:
         """``guessing 0.463``, or nothing."""
         return "" if self.mean is None else "".join(figure.guessed(self.guess))
 
     def interval(self) -> list[str]:
-        """The 95 % interval, of a share with its n (``measure.figure.between``); or nothing."""
-        told = [] if self.mean is None or self.texts is None else between(self.mean, self.texts).split(", ")
-        return told + ([] if self.ends is None else ["–".join(map(decimal, self.ends))])
+        """The 95 % interval, of a share with its n; or nothing."""
+        told = [] if self.ends is None else ["–".join(map(decimal, self.ends))]
+        return told + ([] if self.texts is None else [f"n = {count(self.texts)}"])
 
 
 def kinds(rows: Sequence[Row]) -> list[Kind]:
@@ -336,15 +332,35 @@ def _cell(one: Figure, runs: Sequence[RunRecord]) -> Cell:
 
 def _measured(key: str, rows: Sequence[Mapping[str, Any]]) -> Cell:
     """A figure of rows of several runs, with all that is known of it."""
-    having = [row for row in rows if row.get(key) is not None]
-    cell = Cell.of(row[key] for row in having).share_of(row.get(f"{key}_n") for row in having)
-    cell = replace(cell, guess=Cell.of(row.get(f"{key}_guess") for row in having).mean)
-    low, high = (Cell.of(row.get(f"{key}_{end}") for row in having) for end in ("low", "high"))
-    if low.mean is None or high.mean is None or low.n < cell.n:
-        return cell
+    having = [row for row in rows if row.get(key) is not None and math.isfinite(row[key])]
+    sizes = [row.get(f"{key}_n") for row in having]
     attacked = [figure(key).attacked(row) for row in having]
-    remarks = dict.fromkeys(remark for told in attacked for remark in told)
-    return replace(cell, ends=(low.mean, high.mean), remarks=tuple(remarks))
+    return replace(
+        Cell.of(row[key] for row in having),
+        texts=min(size for size in sizes if size) if sizes and all(sizes) else None,
+        guess=Cell.of(row.get(f"{key}_guess") for row in having).mean,
+        ends=_ends(figure(key), having),
+        remarks=tuple(dict.fromkeys(remark for told in attacked for remark in told)),
+    )
+
+
+def _ends(one: Figure, rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Of the 95 % interval of the mean over runs; None where some run has none of its own."""
+    within = [_ends_within(one.key, row) for row in rows]
+    known = [ends for ends in within if ends is not None]
+    if not known or len(known) < len(within):
+        return None
+    bounded = (0.0, 1.0) if one.unit in (AUC, SHARE) else (-math.inf, math.inf)
+    over_seeds = Estimate.of([row[one.key] for row in rows], *bounded)
+    return over_seeds.wider([low for low, _ in known], [high for _, high in known])
+
+
+def _ends_within(key: str, row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Of the 95 % interval within a run: over its records or texts."""
+    low, high, texts = (row.get(f"{key}_{end}") for end in ("low", "high", "n"))
+    if low is not None and high is not None:
+        return low, high
+    return interval(row[key], texts) if texts else None
 
 
 def means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:

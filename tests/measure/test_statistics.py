@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from murmura.compare.statistics import Difference, Estimate, differences, holm
+from murmura.measure.statistics import Difference, Estimate, differences, holm
 
 VALUES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 100), min_size=2, max_size=8)
 
