@@ -77,6 +77,18 @@ def test_runs_whose_folders_have_the_same_name_are_judged_apart(folder, server, 
     assert len(list((folder / "private" / "@run" / "judged").iterdir())) == 2
 
 
+def test_of_sites_that_keep_their_adapters_one_is_named(tmp_path, llama_folder, server):
+    small.write_data(tmp_path)
+    kept = run(small.experiment(tmp_path, llama_folder, {"name": "local", "rounds": 1})).folder
+    words = (kept, "--endpoint", server, "--model", "m", "--tokens", 2, "--yes")
+    assert "--site heart | skin" in invoke(*words).output
+    for site in ("heart", "skin"):
+        found = invoke(*words, "--site", site)
+        assert found.exit_code == 0, found.output
+        assert f"Against its model before training, at site {site}, by m" in found.output
+    assert len(runs.read(kept).judged) == 2
+
+
 def test_an_endpoint_is_not_asked_without_a_yes(folder, server):
     found = invoke(folder, "--endpoint", server, "--model", "m", "--tokens", 5)
     assert found.exit_code == 2 and "calls of http" in found.output and "Give --yes" in found.output

@@ -139,6 +139,22 @@ def test_arms_must_have_the_same_records_model_and_measurements(write, table, to
         load([write("a.toml"), write("b.toml", **table)])
 
 
+@pytest.mark.parametrize(
+    ("base", "change", "told"),
+    [
+        ({}, {"data": {"template": "flowertune"}}, "data.template"),  # other prompts have another loss
+        ({}, {"data": {"fields": {"output": "short"}}}, "data.fields"),  # as have other answers
+        ({"data": BASE["data"] | {"kind": "preference"}}, {"training": {"dpo_beta": 0.5}}, "training.dpo_beta"),
+    ],
+)
+def test_arms_about_one_kind_of_record_are_measured_by_one_scale(write, base, change, told):
+    arms = [{"name": "a"}, {"name": "b"} | change]
+    with pytest.raises(ConfigError, match=f"{told} is .*, and in 'a' .*: arms about one kind of record"):
+        load([write(**base, compare={"arms": arms})])
+    document = {"method": {"name": "pretext", "public": "p.jsonl"}, "data": {"kind": "document", "template": "alpaca"}}
+    assert len(load([write(compare={"arms": [{"name": "a"}, {"name": "c"} | document]})])[1]) == 2
+
+
 def test_the_same_experiment_twice_is_refused_and_the_same_name_is_numbered(write):
     with pytest.raises(ConfigError, match="'b' is the same experiment as 'a'"):
         load([write(compare={"arms": [{"name": "a"}, {"name": "b"}]})])

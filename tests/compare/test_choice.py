@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,40 @@ def test_an_epsilon_is_asked_for(arms):
 def test_bytes_are_of_a_run_up_and_down(arms):
     assert chosen(arms, max_bytes="13.5MB").arm == "FedAvg"
     assert "13.5 MB travel" in chosen(arms, max_bytes="13.4MB").sentences[0]
+
+
+def test_what_exceeds_a_limit_is_written_as_more_than_it(tmp_path):
+    close = result(tmp_path, "close", [2.0, 2.0], [0.6002, 0.6004])
+    assert broken_limits(close, Limits(max_leakage=0.6)) == ["its leakage is 0.6003"]
+    assert broken_limits(close, Limits(max_bytes="13.49MB")) == ["13,500,000 bytes travel"]
+
+
+def test_a_leakage_that_some_seeds_did_not_measure_keeps_no_limit(tmp_path):
+    some = result(tmp_path, "some", [2.0, 2.0, 2.1], [0.5, None, None])
+    assert broken_limits(some, Limits(max_leakage=0.6)) == ["its leakage was measured with 1 of 3 seeds"]
+
+
+def test_what_leaks_is_by_the_attack_that_limits_are_held_against(arms):
+    """Tables compare by one attack on all, which another arm may have chosen."""
+    weak = {"attack": "loss difference"}
+    for arm in arms:
+        for run in arm.runs.values():
+            told = run.last.attacks["attack"]
+            told.each["loss difference"] = (0.5, 0.45, 0.55)
+    found = chosen([replace(arm, attacks=weak) for arm in arms])
+    assert arms[0].leakage.mean == pytest.approx(0.953, abs=1e-3)
+    assert replace(arms[0], attacks=weak).leakage.mean == 0.5 and "leakage 0.953" in found.sentences[0]
+
+
+def test_that_p_is_corrected_for_more_than_in_the_table_is_said(arms):
+    assert "Of these p is corrected for all pairs of arms" in " ".join(chosen(arms, max_leakage=0.85).sentences)
+
+
+def test_less_than_nothing_is_not_called_less_leakage(tmp_path):
+    first = result(tmp_path, "first", [2.0, 2.01, 2.02], [0.480, 0.481, 0.480])
+    second = result(tmp_path, "second", [2.01, 2.02, 2.02], [0.400, 0.4, 0.401])
+    told = " ".join(chosen([first, second]).sentences)
+    assert "Not told apart from it: second" in told and "leaks less" not in told
 
 
 def test_what_was_not_measured_keeps_no_limit(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from murmura.audit.subject import subject
 from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError, ModelError
+from murmura.experiment.export import export
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained
@@ -98,6 +99,8 @@ def test_nor_is_one_of_other_targets_or_none(make, tmp_path):
 def test_what_a_run_was_before_is_what_it_began_with(make, tmp_path):
     state = left(make(), tmp_path / "before")
     folder = run(make({"rounds": 1}, model={"adapter": "before"}, evaluation={"attacks": False})).folder
+    card = (export(folder, tmp_path / "out", "adapter") / "README.md").read_text(encoding="utf-8")
+    assert "Training began with the adapter in `before` (SHA-256" in card
     for found in (Trained.load(folder).before, subject(folder).runtime.origin):
         assert found.keys() == state.keys()
         assert all(found[name].equal(state[name]) for name in state)

@@ -52,7 +52,9 @@ def new(
     typer.echo(
         f"  2. Make the sites known, and hand round the new roster: murmura federation add {out} PUBLIC.JSON ..."
     )
-    typer.echo(f"  3. Start the server: murmura serve {out}; and at each site: murmura site start FOLDER")
+    typer.echo(f"  3. Start the server: murmura serve {out}")
+    typer.echo("  4. At each site, whose owner is to see what the experiment asks: murmura site show FOLDER,")
+    typer.echo("     then murmura site consent FOLDER and murmura site start FOLDER")
 
 
 @app.command("add")

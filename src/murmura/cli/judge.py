@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from murmura.cli.of_run import Run
+from murmura.cli.of_run import Run, Site
 from murmura.errors import ConfigError
 
 
@@ -43,6 +43,7 @@ def judge(
     private: Annotated[
         bool, typer.Option("--send-private", help="Send an endpoint questions even if they come from sites' records.")
     ] = False,
+    site: Site = None,
 ) -> None:
     """Have a judge compare a run's answers with those of another run, or of its own model before training.
 
@@ -63,8 +64,9 @@ def judge(
     if endpoint is not None and file is None:
         require_sendable(experiment, run, private=private)
     questions = asked_of(experiment, run, file, most)
-    compared = answered(run, other, questions, tokens)
-    conclude(run, other, judge, endpoint, compared, _confirmed if endpoint is not None and not yes else None)
+    compared = answered(run, other, questions, tokens, site)
+    confirmed = _confirmed if endpoint is not None and not yes else None
+    conclude(run, other, judge, endpoint, compared, confirmed, site)
 
 
 def _confirmed(what: str) -> bool:

@@ -70,7 +70,8 @@ class DataConfig(Section):
     """A JSONL, CSV (.gz too), Excel or Parquet file, a folder with one such file a site, or a Hugging Face id. Left
     out where sites are on machines of their own."""
     kind: Kind | None = None
-    """What each record is, where the method works with several kinds: instruction or document; else the method's."""
+    """What each record is, where the method works with several kinds: instruction, document or preference; else the
+    method's."""
     heldout: Source | None = None
     """Public records to measure on, of the same kind; without them, give heldout_records."""
     heldout_records: int | None = Field(None, ge=1)

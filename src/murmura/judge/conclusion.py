@@ -46,12 +46,14 @@ def conclude(
     url: str | None,
     compared: Sequence[Compared],
     confirmed: Callable[[str], bool] | None,
+    site: str | None = None,
 ) -> None:
     """Ask what was not asked yet, keep it, and print what it comes to.
 
     Args:
         url: of the judge's server; None where it is here.
         confirmed: is told what it will cost, and says whether to go on; None to go on.
+        site: whose adapter has answered, where sites keep their own.
 
     Raises:
         ConfigError: it is not to go on.
@@ -62,13 +64,13 @@ def conclude(
     from murmura.report.terminal import draw
 
     name = str(judge.described["model"])
-    slug = _slug(other, name)
+    slug = _slug(other, name, site)
     transcript = Transcript(RunFolder(run).verdicts(slug))
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
         raise ConfigError("nothing was asked", where=str(url))
     found = Judgement(
-        against=BEFORE if other is None else other.name,
+        against=(BEFORE if other is None else other.name) + (f", at site {site}" if site else ""),
         judge=name,
         where=url or "here",
         questions=len(compared),
@@ -92,9 +94,9 @@ def costs(prompts: Sequence[str], url: str | None) -> str:
     )
 
 
-def _slug(other: Path | None, judge: str) -> str:
+def _slug(other: Path | None, judge: str, site: str | None) -> str:
     """A name for files. The digest tells runs apart whose folders have the same name, and judges named nearly alike."""
-    text = f"{'before' if other is None else other.name}-by-{judge}"
-    known = json.dumps([None if other is None else str(other.resolve()), judge])
+    text = f"{'before' if other is None else other.name}-by-{judge}{f'-at-{site}' if site else ''}"
+    known = json.dumps([None if other is None else str(other.resolve()), judge, *([site] if site else [])])
     kept = "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
     return f"{kept}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"

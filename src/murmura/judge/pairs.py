@@ -58,19 +58,22 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
     return found[:most]
 
 
-def answered(run: Path, other: Path | None, asked: Sequence[Instruction], tokens: int) -> list[Compared]:
+def answered(
+    run: Path, other: Path | None, asked: Sequence[Instruction], tokens: int, site: str | None = None
+) -> list[Compared]:
     """Both sides' answers, written greedily.
 
     Args:
         other: the run that the first is compared with; None for its own model before training.
         tokens: most of an answer.
+        site: whose adapter answers, of a run whose sites keep their own.
     """
-    trained = Trained.load(run)
+    trained = Trained.load(run, site)
     adapters = [trained.after] if other is not None else [trained.after, trained.before]
     written = trained.answers(asked, adapters, tokens)
     if other is not None:
         del trained  # before another base model is loaded
-        rival = Trained.load(other)
+        rival = Trained.load(other, site if RunFolder(other).sites_with_adapters else None)
         written += rival.answers(asked, [rival.after], tokens)
     ours, theirs = written[: len(asked)], written[len(asked) :]
     texts = [(one.text.strip(), two.text.strip()) for one, two in zip(ours, theirs, strict=True)]

@@ -294,7 +294,8 @@ CATALOGUE: tuple[Figure, ...] = (
         meaning="How large ε must be at the least, as an audit shows with 95 % confidence (Steinke, Nasr and Jagielski "
         "2023). A fair coin decided which of two secrets each canary has, and the coins were guessed from what was "
         "sent and from the model. The more guesses are right, the larger ε must be, whatever was promised. 0 means "
-        "that these guesses showed nothing; so few canaries show little at best, and other guesses may show more.",
+        "that these guesses showed nothing; so few canaries show little at best, and other guesses may show more. Of "
+        "several seeds it is the smallest.",
         better="lower",
         column="measured",
         line=True,

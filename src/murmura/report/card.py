@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from murmura.report.content import Block, Paragraph, Table
 from murmura.report.markdown import pipes, tabled
 from murmura.report.run_facts import facts
@@ -41,7 +43,13 @@ def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
     rows = table([run])
     told = facts(rows)
     parts = ["## What it was trained on", "\n".join([*(f"- {name}: {told[name]}" for name in _TOLD if name in told)])]
-    parts += [_records(run), "## How it was trained", f"{run.label}: {method}", f"```toml\n{_options(run)}```"]
+    parts += [
+        _records(run),
+        _begun(run),
+        "## How it was trained",
+        f"{run.label}: {method}",
+        f"```toml\n{_options(run)}```",
+    ]
     parts += ["## How good it is, what it gives away, and what it cost", _OWN if site is not None else ""]
     parts += [tabled(rows).strip()]
     promised = guarantee(rows) if site is None else None
@@ -53,6 +61,16 @@ def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
         parts += ["## What an audit found", *map(_block, found)]
     parts += ["## Limits", _LIMITS, "## Licence", _LICENCE]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _begun(run: RunRecord) -> str:
+    """The adapter that training began with, whose records are in the model too; nothing where there was none."""
+    folder, digest = run.options.get("model", {}).get("adapter"), run.environment and run.environment.adapter
+    if not folder:
+        return ""
+    which = f" (SHA-256 of its tensors {digest[:12]}…)" if digest else ""
+    name = Path(folder).name  # which says enough for people
+    return f"Training began with the adapter in `{name}`{which}: what that was trained on is in this model, too."
 
 
 def _records(run: RunRecord) -> str:

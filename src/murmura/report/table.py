@@ -12,7 +12,7 @@ from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
-from murmura.measure.figure import AUC, FEW, GUESSING, SHARE, Figure, interval
+from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import Estimate
 from murmura.privacy import odometer
 from murmura.report.content import Block, Entry, Heading, Span, entry
@@ -62,6 +62,12 @@ class Cell:
         found = list(values)
         known = [value for value in found if value is not None]
         return Cell(max(known), None, len(known)) if known and len(known) == len(found) else Cell(None, None, 0)
+
+    @staticmethod
+    def least(values: Iterable[float | None]) -> Cell:
+        """The smallest of those that are known."""
+        known = [value for value in values if value is not None]
+        return Cell(min(known), None, len(known)) if known else Cell(None, None, 0)
 
     def value(self, figure: Figure) -> str:
         return DASH if self.mean is None else figure.unit.write(self.mean)
@@ -327,6 +333,8 @@ def _together(group: Sequence[RunRecord]) -> str:
 def _cell(one: Figure, runs: Sequence[RunRecord]) -> Cell:
     """A figure of the runs of a row, at their end."""
     values = [run.totals if one.total else run.last.row for run in runs]
+    if one.unit is LEAST_EPSILON:  # each is a lower bound with 95 % confidence, and so is the smallest; not their mean
+        return Cell.least(row.get(one.key) for row in values)
     return Cell.worst(row.get(one.key) for row in values) if one.promise else _measured(one.key, values)
 
 
