@@ -46,6 +46,7 @@ def test_a_site_enters_what_its_centres_cost_before_they_leave():
     assert told["centres"].dtype == torch.float32 and told["centres"].shape[1:] == (8,)
     assert told["sizes"].dtype == torch.int64 and len(told["sizes"]) == len(told["centres"])
     assert told["privacy"]["epsilon"] == PLAN.epsilon(3).value and told["privacy"]["refused"] is None
+    assert told["privacy"]["answers"] == 1
     assert PrivacyLedger.of(one.centres).steps == 3
     assert one.journal.lines == []  # which would be for the run as a whole
 
@@ -100,7 +101,9 @@ def test_the_epsilon_that_is_told_is_that_of_the_least_protected_site():
 
     def told(**spent):
         for site, epsilon in spent.items():
-            noise.reported(server).record(site, {"epsilon": epsilon, "refused": None if epsilon else "why"})
+            noise.reported(server).record(
+                site, {"epsilon": epsilon, "refused": None if epsilon else "why", "answers": 9}
+            )
         return noise.guaranteed(server, NOISY)
 
     noise.asked(server, NOISY, ["a", "b"])

@@ -151,7 +151,8 @@ def test_an_account_goes_on_from_round_to_round():
         found.append(one.told())
     expected = [one.plan.epsilon(steps, "rdp").value for steps in (1, 2, 3)]
     assert [figures["epsilon"] for figures in found] == pytest.approx(expected)
-    assert found[0].keys() == {"epsilon", "refused"} and found[0]["refused"] is None
+    assert [figures["answers"] for figures in found] == [1, 2, 3]
+    assert found[0].keys() == {"epsilon", "refused", "answers"} and found[0]["refused"] is None
 
 
 def test_an_account_of_another_plan_is_not_gone_on_with():
@@ -215,7 +216,7 @@ class Noted:
 
 
 def figures(epsilon, refused=None):
-    return {"epsilon": epsilon, "refused": refused}
+    return {"epsilon": epsilon, "refused": refused, "answers": 9}
 
 
 def test_the_worst_protected_site_counts():
