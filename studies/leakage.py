@@ -23,8 +23,8 @@ from typing import Any
 
 import runs
 from murmura.audit.curious import FEDMIA, RMIA
-from murmura.measure.statistics import Estimate
 from murmura.measure.catalogue import exposure_by_chance
+from murmura.measure.statistics import Estimate
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS
 from murmura.units import DASH
