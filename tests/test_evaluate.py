@@ -1,6 +1,8 @@
 """What a finished run's model is worth on tasks of lm-evaluation-harness."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,12 +15,13 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from murmura.cli import MISTAKE, app
-from murmura.evaluate import Options, _chosen
+from murmura.evaluate import Options, _chosen, evaluate
 from murmura.experiment.run import run
 from murmura.measure.harness.tasks import load
 from murmura.report import write
 from murmura.runs import read
 from murmura.runs.schema import EVALUATION
+from murmura.training.adapter import load_peft
 from tests.experiment import small
 from tests.measure.harness.small import write_tasks
 
@@ -118,3 +121,23 @@ def test_without_tasks_there_is_nothing_to_measure(tmp_path, llama_folder):
     assert invoke(folder, "--tasks", path).exit_code == 0
     names = [one.model for one in read(folder).evaluation.models]
     assert names == ["before the run", "after the run, heart", "after the run, skin"]
+
+
+def test_what_a_run_began_with_is_measured_beside_it(tmp_path, llama_folder, monkeypatch):
+    """Not the base model, where the run began with the adapter of another."""
+    small.write_data(tmp_path)
+    shutil.copytree(
+        run(small.experiment(tmp_path, llama_folder, {"rounds": 1})).folder / "adapter", tmp_path / "before"
+    )
+    again = {"run": {"folder": str(tmp_path / "again")}, "model": {"adapter": "before"}}
+    folder, seen = run(small.experiment(tmp_path, llama_folder, {"rounds": 1}, **again)).folder, []
+
+    def measure(runtime, models):
+        seen.extend(models)
+        return [{} for _ in models]
+
+    monkeypatch.setattr("murmura.evaluate.harness.load", lambda *_, **__: SimpleNamespace(measure=measure))
+    evaluate(folder, Options(["anything"]))
+    for found, place in zip(seen, (tmp_path / "before", folder / "adapter"), strict=True):
+        state = load_peft(place)[0]
+        assert found.keys() == state.keys() and all(found[name].equal(state[name]) for name in state)
