@@ -135,7 +135,7 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
     last, least = text.split("At the least of each seed:")
     told = f"| β − local | +1.250 (−1.927 to +4.427), p = {p:.3f} | {2 * p:.3f} |"
     assert told in last and told in least
-    assert "| FedAvg − local | +1.000 (+1.000 to +1.000), p = 0.500 | 0.500 |" in last
+    assert "| FedAvg − local | +1.000, p = 0.500 | 0.500 |" in last
     assert "| FedAvg − local | +1.000" in last and "| FedAvg − local | +0.250" in least
     assert least.count(" − ") == 2 and module.shown(tmp_path).count(" − ") == 6
     assert module.shown(tmp_path, ["local", "β"]).count(" − ") == 6  # FedAvg and β from local, FedAvg from β
@@ -148,7 +148,7 @@ def test_losses_round_by_round_and_of_every_two_arms(study, tmp_path):
             write_run(tmp_path / "attacked" / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
     assert "AUC of" not in text
     _, aucs = module.shown(tmp_path / "attacked", ["B"]).split("AUC of loss on the last model:")
-    assert "| A − B | +0.250 (+0.250 to +0.250)" in aucs
+    assert "| A − B | +0.250, p = 0.500" in aucs
     certain = {arm: dict.fromkeys(range(20), loss) for arm, loss in (("one", 2.0), ("other", 1.0))}
     assert study("runs").pairs(certain).endswith(", p < 0.001 | < 0.001 |\n")
     with pytest.raises(SystemExit, match="no finished run"):
@@ -261,14 +261,14 @@ def test_what_attacks_found_is_told_by_rounds_uploads_canaries_and_audits(study,
         attacked_run(place / f"FedAvg-seed{seed}", seed, [(0.6 + seed / 10, 0.7), (0.9, 0.95)], seed == 0)
         attacked_run(place / f"DP-LoRA-seed{seed}", seed, [(0.5, 0.5), (0.5, 0.5)], seed == 0)
     text = module.shown(tmp_path)
-    assert "| DP-LoRA | 0.500 (0.500 to 0.500) | 0.500 (0.500 to 0.500) | 0.000 (0.000 to 0.000), p = 1.000 |" in text
+    assert "| DP-LoRA | 0.500 | 0.500 | 0.000, p = 1.000 |" in text
     # (0.3 + 0.2) / 2, with Student's 12.706 times 0.05
     assert "| +0.250 (−0.385 to +0.885), p = 0.126 |" in text
-    assert "| +0.050 (+0.050 to +0.050), p = 0.500 |" in text  # uploads
-    assert "| FedAvg | 0.500 (0.500 to 0.500) | 0.750 (0.750 to 0.750) | 0.500 |" in text  # of two candidates
+    assert "| +0.050, p = 0.500 |" in text  # uploads
+    assert "| FedAvg | 0.500 | 0.750 | 0.500 |" in text  # of two candidates
     assert "| FedAvg, the model | error zone | 0.900 | – | – | 1 |" in text
     assert "| FedAvg, the model | RMIA | 0.963 | +0.062 | 50% | 1 |" in text
-    assert "| FedAvg | 2.000 (2.000 to 2.000) | 1.000 (1.000 to 1.000) | −1.000" in text  # the loss
+    assert "| FedAvg | 2.000 | 1.000 | −1.000" in text  # the loss
     assert "| DP-LoRA − FedAvg | −0.400 | −0.400 | – |" in text
 
 
@@ -400,18 +400,17 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
         "",
         "| pair | difference | p, corrected for all pairs |",
         "| --- | --- | --: |",
-        "| FedDCA − direct | −0.125 (−0.125 to −0.125), p = 0.500 | 1.000 |",
-        "| FedDCA − local | −0.500 (−0.500 to −0.500), p = 0.500 | 1.000 |",
-        "| FedDCA − random | −0.250 (−0.250 to −0.250), p = 0.500 | 1.000 |",
-        "| direct − local | −0.375 (−0.375 to −0.375), p = 0.500 | 1.000 |",
-        "| direct − random | −0.125 (−0.125 to −0.125), p = 0.500 | 1.000 |",
-        "| local − random | +0.250 (+0.250 to +0.250), p = 0.500 | 1.000 |",
+        "| FedDCA − direct | −0.125, p = 0.500 | 1.000 |",
+        "| FedDCA − local | −0.500, p = 0.500 | 1.000 |",
+        "| FedDCA − random | −0.250, p = 0.500 | 1.000 |",
+        "| direct − local | −0.375, p = 0.500 | 1.000 |",
+        "| direct − random | −0.125, p = 0.500 | 1.000 |",
+        "| local − random | +0.250, p = 0.500 | 1.000 |",
         "",
         "| arm | audits | AUC of error zone | − local's | ROUGE-L, own − others | − local's |",
         "| --- | --: | --: | --: | --: | --: |",
-        "| local | 2 | 0.750 (0.750 to 0.750) | – | 0.375 (−0.419 to 1.000) | – |",
-        "| random | 2 | 0.500 (0.500 to 0.500) | −0.250 (−0.250 to −0.250), p = 0.500 "
-        "| 0.250 (−0.544 to 1.000) | −0.125 (−0.125 to −0.125), p = 0.500 |",
+        "| local | 2 | 0.750 | – | 0.375 (−0.419 to 1.000) | – |",
+        "| random | 2 | 0.500 | −0.250, p = 0.500 | 0.250 (−0.544 to 1.000) | −0.125, p = 0.500 |",
     ]
 
 

@@ -102,3 +102,11 @@ def test_a_limit_is_held_against_audits_of_models_and_not_of_uploads(arm):
 def test_how_sure_a_limit_is_kept_is_told_by_audits_too(arm):
     assert arm.leakage_at_most == pytest.approx(0.65)
     assert audited(arm, audit(model={"RMIA": 0.66})).leakage_at_most == pytest.approx(0.71)
+
+
+def test_an_arm_that_was_audited_alone_keeps_a_limit(tmp_path):
+    """Its leakage was measured, if not within its runs."""
+    made = audit(model={"RMIA": 0.52})
+    blind = audited(result(tmp_path, "blind", [2.0, 2.0]), made, made)
+    assert broken_limits(blind, Limits(max_leakage=0.6)) == []
+    assert broken_limits(blind, Limits(max_leakage=0.5)) == ["its leakage is 0.520 (by an audit)"]

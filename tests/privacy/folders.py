@@ -3,7 +3,7 @@
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder
-from murmura.runs.schema import PRIVACY_LEDGER, SITES, SiteReport
+from murmura.runs.schema import PRIVACY_LEDGER
 from tests.privacy.plans import followed
 
 
@@ -25,8 +25,6 @@ def run_folder(path, records, sites=None, whole=None):
 def leave_ledgers(path, records, sites=None, whole=None):
     """Sites with these records (digests by site), the ledgers of ``sites`` by plan and one of all sites."""
     folder = RunFolder(path)
-    if (path / SITES).exists():
-        folder.write(SITES, [SiteReport(site, 3, 3, 0, 0, 0) for site in records])
     for place in (folder.private, folder.checkpoint):
         place.mkdir()
     for site, digest in records.items():

@@ -22,7 +22,7 @@ from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.odometer import anywhere, read, together, totals
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import SiteReport
+from murmura.runs.schema import RECORDS as RECORDS_FILE
 from tests.privacy.folders import ledger_of, run_folder
 from tests.privacy.plans import RECORDS, SITES, followed
 
@@ -180,7 +180,8 @@ def test_the_same_records_at_two_sites_move_one_sum_twice_as_far(tmp_path, unit)
 def test_a_site_that_took_part_and_whose_folder_is_gone_leaves_no_bound(tmp_path):
     weak = replace(RECORDS, noise=GaussianNoise(0.7))
     folder = run_folder(tmp_path / "1", {"a": "x", "b/c": "y"}, {"a": RECORDS, "b/c": weak})
-    RunFolder(folder).write("sites.json", [SiteReport(site, 3, 3, 0, 0, 0) for site in ("a", "b/c")])
+    used = {"a": 3, "b/c": 3, "left out": 0}
+    RunFolder(folder).write_private(RECORDS_FILE, [{"sites": [{"site": one, "used": n} for one, n in used.items()]}])
     assert together([read(folder)], "record") == weak.epsilon()
     shutil.rmtree(RunFolder(folder).private_of("b/c"))
     left = read(folder)

@@ -64,7 +64,7 @@ def broken_limits(one: Result, limits: Limits) -> list[str]:
         elif one.most_leakage > limits.max_leakage:
             by = " (by an audit)" if one.most_leakage in [audit.auc for audit in one.audits] else ""
             found.append(f"its leakage is {_beyond(one.most_leakage, limits.max_leakage)}{by}")
-        elif len(attacked := one.values(LEAKAGE)) < len(one.runs):
+        elif 0 < len(attacked := one.values(LEAKAGE)) < len(one.runs) and not one.audits:
             found.append(f"its leakage was measured with {len(attacked)} of {several(len(one.runs), 'seed')}")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
         alike = size(one.bytes) == size(limits.max_bytes)

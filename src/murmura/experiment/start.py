@@ -61,7 +61,7 @@ def require_same_start(folder: RunFolder, start: State | None, where: str | None
     noted = environment.adapter if environment else None
     if noted is None:
         what = "which adapter the run began with is not noted, so nobody knows whether this is it"
-        fix = f"Bring {ENVIRONMENT} of the run back, or start another run."
+        fix = f"Bring {ENVIRONMENT} of the run back, if it is lost; a run of an earlier version did not note it."
         raise CheckpointError(what, where=f"model.adapter = {where}", fix=fix)
     if noted != fingerprint(start):
         what = "this adapter is not the one that the run began with"

@@ -67,13 +67,19 @@ def answered(
         other: the run that the first is compared with; None for its own model before training.
         tokens: most of an answer.
         site: whose adapter answers, of a run whose sites keep their own.
+
+    Raises:
+        ConfigError: no such run is named, or it has no such site.
     """
-    trained = Trained.load(run, site)
+    kept = [bool(RunFolder(one).sites_with_adapters) for one in (run, other) if one is not None]
+    if site is not None and not any(kept):
+        raise ConfigError("one adapter is for all sites here", where=f"--site {site}", fix="Leave it out.")
+    trained = Trained.load(run, site if kept[0] else None)
     adapters = [trained.after] if other is not None else [trained.after, trained.before]
     written = trained.answers(asked, adapters, tokens)
     if other is not None:
         del trained  # before another base model is loaded
-        rival = Trained.load(other, site if RunFolder(other).sites_with_adapters else None)
+        rival = Trained.load(other, site if kept[1] else None)
         written += rival.answers(asked, [rival.after], tokens)
     ours, theirs = written[: len(asked)], written[len(asked) :]
     texts = [(one.text.strip(), two.text.strip()) for one, two in zip(ours, theirs, strict=True)]

@@ -101,7 +101,7 @@ def noised(before: Iterable[torch.Tensor], after: Iterable[torch.Tensor], norm: 
     numbers, squares = 0, 0.0
     for old, new in zip(before, after, strict=True):
         numbers += new.numel()
-        squares += float((new.double() - old.double()).square().sum())
+        squares += float((_double(new) - _double(old)).square().sum())
     return Observation(numbers=numbers, squares=squares / norm**2)
 
 
@@ -130,7 +130,12 @@ def require_share(
 def length(tensors: Iterable[torch.Tensor]) -> float:
     """L2 norm of all tensors together, in double precision."""
     pieces = (piece for tensor in tensors for piece in (tensor.flatten().split(_CACHED) if tensor.is_cpu else [tensor]))
-    return math.sqrt(sum(float(piece.double().square().sum()) for piece in pieces))
+    return math.sqrt(sum(float(_double(piece).square().sum()) for piece in pieces))
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    """In double precision: on the CPU where the device has none."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
 def _longest(first: float, second: float) -> float:

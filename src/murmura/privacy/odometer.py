@@ -24,14 +24,14 @@ from murmura.runs.schema import (
     ANCHOR,
     CHECKPOINTS,
     CONFIG,
+    FEDERATION,
     OWNER,
     PRIVACY_LEDGER,
     PRIVATE,
+    RECORDS,
     SITE_ANCHOR,
     SITE_JOURNAL,
     SITE_RECORDS,
-    SITES,
-    SiteReport,
     site_of,
 )
 
@@ -59,13 +59,15 @@ def read(folder: Path) -> RunLedgers:
     """The ledgers in a run folder; those of a run that is under way or was abandoned too, which has no other results.
 
     Raises:
-        CheckpointError: this is not a run folder, its ledgers are gone, or its table of sites is damaged.
+        CheckpointError: this is not a run folder, its ledgers are gone, or what it says of its sites is damaged.
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
     if not (folder / CONFIG).is_file():
         fix = "Give a folder that `murmura run` wrote."
         raise CheckpointError("this is not a run folder", where=str(folder), fix=fix)
-    places = sorted(path for path in (folder / PRIVATE).glob("*") if path.is_dir() and path.name != OWNER)
+    places = sorted(
+        path for path in (folder / PRIVATE).glob("*") if path.is_dir() and path.name not in (OWNER, FEDERATION)
+    )
     records, ledgers, damaged = {}, {}, {}
     for place in places:
         site = site_of(place.name)
@@ -80,7 +82,7 @@ def read(folder: Path) -> RunLedgers:
         except PrivacyError as error:
             records.setdefault(site, None)
             damaged[site] = str(error)
-    for site in _taken_part(folder) - records.keys() if places else ():
+    for site in _taken_part(folder) - records.keys() if ledgers else ():  # before there is any, nothing was spent
         records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
     server = _journal(folder / CHECKPOINTS / PRIVACY_LEDGER, "privacy ledger")
     if (folder / ANCHOR).exists():
@@ -92,8 +94,9 @@ def read(folder: Path) -> RunLedgers:
 
 
 def _taken_part(folder: Path) -> set[str]:
-    """The sites that a run says it has; none where it did not come to say it."""
-    return {one.site for one in files.rows(folder / SITES, SiteReport) or ()}
+    """The sites with records that a run used, by what its owner can read; none where that is gone."""
+    told = (line["sites"] for _, line in files.lines(folder / RECORDS) if "sites" in line)
+    return {one["site"] for sites in told for one in sites if one["used"]}
 
 
 def _anchor(path: Path) -> Anchor:

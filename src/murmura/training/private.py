@@ -143,6 +143,7 @@ class PrivateStep(Step):
         """
         self._seen = [Observation(1, len(chosen.get(slot, ())), len(shard)) for slot, shard in enumerate(self.shards)]
         if self.privacy.clips_examples:
+            self.summed = None  # before another is made beside it
             self.summed = self._sum_of_clipped(chosen, step)
         else:
             super().gradients(chosen, step)
@@ -174,9 +175,9 @@ class PrivateStep(Step):
             kept = self._kept(norms, slots)
             clipped = [g * kept[self._part(e)][:, None] for e, g in zip(self.entries, flat, strict=True)]
             self._see(slots, norms, self._norms(clipped))
-            mine, first = F.one_hot(slots, len(self.shards)).T.to(place, torch.float64), self.columns.start
+            mine, first = F.one_hot(slots, len(self.shards)).T.to(place).double(), self.columns.start
             for entry, gradient in zip(self.entries, clipped, strict=True):
-                summed[:, entry.start - first : entry.stop - first].addmm_(mine, gradient.to(place, torch.float64))
+                summed[:, entry.start - first : entry.stop - first].addmm_(mine, gradient.to(place).double())
         return summed
 
     def _per_pass(self, rows: Rows) -> int:

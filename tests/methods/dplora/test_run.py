@@ -9,11 +9,13 @@ from murmura.errors import BudgetError, ConfigError, Interrupted, PrivacyError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
+from murmura.privacy import odometer
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
+from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.units import bound
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import experiment, record, write_data, write_lines
 
 ONE_STEP = {"max_steps": 1, "batch_size": 2, "lr": 5e-3}
 
@@ -109,6 +111,21 @@ def test_a_site_that_goes_on_from_an_old_copy_leaves_no_epsilon(make, tmp_path, 
     shutil.copytree(tmp_path / "copy", site)
     last = run(asked, resume=True).rows[-1]["privacy"]
     assert last["epsilon"] is None and "the privacy ledger of site skin has lost" in last["refused"]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_what_a_run_spent_is_known_though_a_site_was_left_out_of_it(make, tmp_path, secure):
+    """A site without a record that can be used has no folder; the roster of a secure sum is no site's."""
+    write_data(tmp_path, {"heart": 6, "skin": 3, "lung": 4})
+    endless = record("throat", 1) | {"output": "please call the clinic " * 60}
+    write_lines(tmp_path / "sites" / "throat.jsonl", [endless])
+    asked = make(rounds=1, noise_multiplier=2.0, aggregation={"secure": True} if secure else None)
+    folder = run(asked).folder
+    left = odometer.read(folder)
+    assert left.records.keys() == {"heart", "skin", "lung"} and not left.damaged
+    assert odometer.together([left], "record").value == pytest.approx(read(folder).last.privacy["epsilon"])
+    shutil.rmtree(RunFolder(folder).private_of("skin"))
+    assert odometer.read(folder).damaged.keys() == {"skin"}
 
 
 def test_noise_on_what_is_uploaded_needs_all_of_it_uploaded(make):
