@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import library
 
 UNITS = 2.0
 ATEN = torch.ops.aten
@@ -23,7 +24,7 @@ ATTENTION = ATEN._scaled_dot_product_flash_attention_for_cpu.default
 
 def of_products(operator, first):
     """What takes the place of an operator on the CPU; the rest of torch runs as it does."""
-    own = torch.library.get_kernel(operator, "CPU")
+    own = library.get_kernel(operator, "CPU")
 
     def product(keys, *args, **kwargs):
         result = own.call_boxed(keys, *args, **kwargs)
@@ -37,7 +38,7 @@ def of_products(operator, first):
 
 
 def of_attention(operator):
-    own = torch.library.get_kernel(operator, "CPU")
+    own = library.get_kernel(operator, "CPU")
 
     def attention(keys, *args, **kwargs):
         result = own.call_boxed(keys, *args, **kwargs)
@@ -62,14 +63,14 @@ def another_order():
     """Products in this process are off; its other operators are as they were, and so as fast."""
     replaced = {operator: of_products(operator, first) for operator, first in PRODUCTS.items()}
     replaced[ATTENTION] = of_attention(ATTENTION)
-    library = torch.library.Library("aten", "IMPL")
+    replacing = library.Library("aten", "IMPL")
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # that operators are replaced
         for operator, function in replaced.items():
-            library.impl(operator, function, "CPU", with_keyset=True, allow_override=True)
+            replacing.impl(operator, function, "CPU", with_keyset=True, allow_override=True)
     try:
         yield
     finally:
-        library._destroy()
+        replacing._destroy()
 
 
 @pytest.hookimpl(wrapper=True)

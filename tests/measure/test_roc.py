@@ -68,10 +68,17 @@ def test_the_interval_is_that_of_all_pairs():
 
 
 @pytest.mark.parametrize(
-    ("members", "others", "shift", "spread"),
-    [(80, 36, 0.0, 1.0), (80, 36, 0.8, 1.0), (80, 36, 0.0, 3.0), (200, 200, 2.0, 1.5), (12, 12, 0.5, 1.0)],
+    ("members", "others", "shift", "spread", "least"),
+    [
+        (80, 36, 0.0, 1.0, 0.92),
+        (80, 36, 0.8, 1.0, 0.92),
+        (80, 36, 0.0, 3.0, 0.92),
+        (200, 200, 2.0, 1.5, 0.92),
+        (12, 12, 0.5, 1.0, 0.92),
+        (20, 150, 5.28, 4.0, 0.91),  # AUC 0.9, and few members that are spread widely
+    ],
 )
-def test_intervals_hold_the_truth_as_often_as_they_say(members, others, shift, spread):
+def test_intervals_hold_the_truth_as_often_as_they_say(members, others, shift, spread, least):
     from scipy.stats import norm
 
     true = norm.cdf(shift / np.hypot(1, spread))
@@ -79,7 +86,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(members, others, shift, s
     for seed in range(800):
         low, high = roc_of(*scores(seed, members, others, shift, spread)).interval
         held.append(low <= true <= high)
-    assert 0.92 <= np.mean(held) <= 0.99
+    assert least <= np.mean(held) <= 0.99
 
 
 def test_complete_separation_says_no_more_than_its_pairs():

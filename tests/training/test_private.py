@@ -306,7 +306,7 @@ def test_a_step_rules_no_record_out(bank):
 
 
 def test_a_record_less_moves_a_sum_of_thousands_by_c_at_most(bank, sums, monkeypatch):
-    """All alike, so that float32 would round many additions the same way: it would move by 1.0001 C."""
+    """All alike, so that float32 would round many additions the same way."""
     alike = [torch.randn(1, *entry.shape, generator=torch.manual_seed(0)) for entry in bank.trained(None)]
 
     def one_by_one(bank, items, *_):

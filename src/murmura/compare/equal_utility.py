@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from murmura.compare.outcome import LEAKAGE, Result, better, estimate
+from murmura.compare.outcome import LEAKAGE, Result, better
 from murmura.measure.catalogue import figure
-from murmura.measure.statistics import Difference, Estimate, differences
+from murmura.measure.statistics import Difference, Estimate, differences, estimate
 from murmura.runs.record import RunRecord
 
 _FEWEST = 3  # points of a run, that before training among them: with two, all would be a straight line

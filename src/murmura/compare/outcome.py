@@ -12,8 +12,8 @@ from murmura.compare.audited import Audited, of_models
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
-from murmura.measure.figure import AUC, SHARE, Figure
-from murmura.measure.statistics import Difference, Estimate, differences
+from murmura.measure.figure import Figure
+from murmura.measure.statistics import Difference, Estimate, differences, estimate
 from murmura.privacy import odometer
 from murmura.privacy.standing import rounded
 from murmura.runs.record import RunRecord, read
@@ -150,11 +150,6 @@ class Result:
         """Whether the rate is the smallest or the largest that was tried, so that one beyond may be better."""
         rates = [one.rate for one in self.tried]
         return len(rates) > 1 and self.rate in (min(rates), max(rates))
-
-
-def estimate(of: Figure, values: Sequence[float]) -> Estimate:
-    """The mean of a figure over seeds; no interval of a share or an AUC leaves 0 to 1."""
-    return Estimate.of(values, 0.0, 1.0) if of.unit in (AUC, SHARE) else Estimate.of(values)
 
 
 def figure_by(attacks: Mapping[str, str], row: Round, key: str) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import comb, inf
 from statistics import fmean, stdev
 
+from murmura.measure.figure import AUC, SHARE, Figure
 from murmura.units import decimal, signed
 
 _CERTAIN = 0.05  # largest p of a difference that is called one
@@ -54,6 +55,11 @@ class Estimate:
         """``2.193 (2.150 to 2.236)``."""
         between = "" if self.low is None or self.high is None else f" ({decimal(self.low)} to {decimal(self.high)})"
         return f"{decimal(self.mean)}{between}"
+
+
+def estimate(of: Figure, values: Sequence[float]) -> Estimate:
+    """The mean of a figure over seeds; no interval of a share or an AUC leaves 0 to 1."""
+    return Estimate.of(values, 0.0, 1.0) if of.unit in (AUC, SHARE) else Estimate.of(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from murmura.data.records import Kind
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
-from murmura.measure.statistics import Estimate
+from murmura.measure.statistics import estimate
 from murmura.privacy import odometer
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
@@ -358,8 +358,7 @@ def _ends(one: Figure, rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]
     known = [ends for ends in within if ends is not None]
     if not known or len(known) < len(within):
         return None
-    bounded = (0.0, 1.0) if one.unit in (AUC, SHARE) else (-math.inf, math.inf)
-    over_seeds = Estimate.of([row[one.key] for row in rows], *bounded)
+    over_seeds = estimate(one, [row[one.key] for row in rows])
     return over_seeds.wider([low for low, _ in known], [high for _, high in known])
 
 
