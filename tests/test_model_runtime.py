@@ -76,10 +76,10 @@ def test_nothing_to_do(bench):
 
 def test_records_are_tokenised_as_everywhere(bench, tokenizer):
     record, long = instructions(1, seed=0)[0], Instruction("explain", "", "the patient " * 200)
-    tokenised = bench.tokenise(record)
+    tokenised = bench.reading.tokenise([record])[0]
     assert tokenise_all([record], bench.template, tokenizer, bench.max_length).items == [tokenised]
-    assert bench.tokenise(record) is tokenised
-    assert bench.tokenise(long) is None
+    assert bench.reading.tokenise([record])[0] is tokenised
+    assert bench.reading.tokenise([long])[0] is None
     assert bench.tokenise_fitting([record, long, record]) == [tokenised, tokenised]
 
 

@@ -79,10 +79,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
 
 
+_BARE = re.compile("[A-Za-z0-9_-]+")  # a key that needs no quotes
+
+
 def toml(value: Any) -> str:
     """A value in one line, as an experiment file has it."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+        named = {key if _BARE.fullmatch(key) else toml(key): item for key, item in value.items()}
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in named.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(toml, value)) + "]"
     return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()

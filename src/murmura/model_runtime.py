@@ -123,12 +123,8 @@ class ModelRuntime:
         assert self.reading.cloze is not None, "only labelled texts are read in cloze patterns"
         return self.reading.cloze
 
-    def tokenise(self, record: Any) -> Any:
-        """A record as local training takes it (``Tokenised``, ``ClozeRecord``, ``Pair``); None if it does not fit."""
-        return self.reading.tokenise([record])[0]
-
     def tokenise_fitting(self, records: Iterable[Any]) -> list[Any]:
-        """The same of those records that fit."""
+        """Those records that fit, as local training takes them (``Tokenised``, ``ClozeRecord``, ``Pair``)."""
         return [item for item in self.reading.tokenise(list(records)) if item is not None]
 
     @property

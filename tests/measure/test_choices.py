@@ -76,7 +76,7 @@ def test_all_options_stand_behind_the_same_prompt(bench):
     long = " ".join(["come back for a blood test"] * 6)
     question = Choice("explain", " ".join(["the rash spreads before the next visit"] * 8), (long, "no"), 0)
     items = module._items(bench, question)
-    alone = bench.tokenise(question.answered()[1])
+    alone = bench.reading.tokenise([question.answered()[1]])[0]
     assert alone.start > items[1].start  # by itself it would have had more of it
     assert items[0].ids[: items[0].start] == items[1].ids[: items[1].start]
     assert len(items[0].ids) < bench.max_length

@@ -30,7 +30,7 @@ def figures(found):
 def test_the_loss_is_the_mean_over_all_tokens_of_all_records(bench, public):
     states = adapters(bench, 3)
     found = measure(bench, public, states)
-    items = [bench.tokenise(record) for record in public.heldout]
+    items = bench.reading.tokenise(public.heldout)
     for state, result in zip(states, found, strict=True):
         bench.bank.load([state])
         bench.bank.route(torch.zeros(len(items), dtype=torch.long))
@@ -85,7 +85,7 @@ def test_figures_of_continuations(bench, monkeypatch):
     lengths = [len(bench.tokenizer(record.output, add_special_tokens=False)["input_ids"]) for record in records]
     [(prompts, limits)] = asked
     assert limits == lengths  # as long as the true response, its end not counted
-    assert prompts == [bench.tokenise(record).ids[: bench.tokenise(record).start] for record in records]
+    assert prompts == [item.ids[: item.start] for item in bench.reading.tokenise(records)]
     assert (first["rouge"], first["exact"], first["prefix"], first["records"]) == (1.0, 1.0, lengths[0], 1)
     assert second["rouge"] == pytest.approx((rouge_l(texts[1], records[1].output) + 0.0) / 2)
     assert (second["exact"], second["records"]) == (0.0, 2)

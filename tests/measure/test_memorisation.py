@@ -28,7 +28,8 @@ def completed(bench, adapters, records):
 
 def test_what_was_learnt_by_heart_is_completed_word_for_word(overfitted):
     bench, start, learnt = overfitted
-    tokens = len(bench.tokenise(SECRET).ids) - bench.tokenise(SECRET).start - 1
+    [item] = bench.reading.tokenise([SECRET])
+    tokens = len(item.ids) - item.start - 1
     before, member, others = completed(bench, [start, learnt, learnt], [[SECRET], [SECRET], OTHERS])
     assert (member["rouge"], member["exact"], member["prefix"], member["records"]) == (1.0, 1.0, tokens, 1)
     assert (before["exact"], others["exact"]) == (0.0, 0.0)

@@ -54,7 +54,7 @@ def test_what_is_remembered_is_what_is_read(bench):
     reader.read(bench, [adapter], [RECORDS[2:]])
     [found] = reader.read(bench, [adapter], [RECORDS[::-1]])
     for record, scores in zip(RECORDS[::-1], found, strict=True):
-        [alone] = bench.token_scores([adapter], [bench.tokenise(record)])
+        [alone] = bench.token_scores([adapter], [bench.reading.tokenise([record])[0]])
         assert scores.nll == pytest.approx(alone.nll, abs=1e-5)
 
 

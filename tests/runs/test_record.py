@@ -7,9 +7,8 @@ import math
 import pytest
 
 from murmura.errors import CheckpointError, MurmuraError
-from murmura.runs import RunFolder, read, read_all
-from murmura.runs.record import read_classifier
-from murmura.runs.schema import RESUMED, Disclosure, Exclusions, PatternWeights, Resumption
+from murmura.runs import RunFolder, files, read, read_all
+from murmura.runs.schema import CLASSIFIER, OUTCOMES, RESUMED, Disclosure, Exclusions, PatternWeights, Resumption
 from tests.report.runs import PLAIN, SITES, metrics, write_run
 
 
@@ -55,9 +54,9 @@ def test_what_was_different_after_a_resume_is_read_back(tmp_path):
 
 def test_what_a_run_tells_of_its_classifier(tmp_path):
     folder, told = RunFolder(write_run(tmp_path / "a")), PatternWeights((0.5, 1.0))
-    assert read_classifier(folder.path) is None
+    assert files.value(folder.path / OUTCOMES / CLASSIFIER, PatternWeights) is None
     folder.write_outcomes({"classifier.json": told})
-    assert read_classifier(folder.path) == told
+    assert files.value(folder.path / OUTCOMES / CLASSIFIER, PatternWeights) == told
 
 
 def test_an_unfinished_run_is_read_from_its_rounds(tmp_path):

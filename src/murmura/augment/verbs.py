@@ -148,7 +148,7 @@ class Augmenting(Verbs):
         leaves (Self-Instruct, Wang et al. 2023, arXiv 2212.10560)."""
         asked = self.config.records
         for site, drafts in zip(cohort.sites, written(cohort, ask, self.config), strict=True):
-            site.keep_written(drafts.records, asked)
+            site.keep("written", drafts.records, asked)
             site.tell(account(cohort.round, drafts, asked))
         return cohort.reply()
 
@@ -168,7 +168,7 @@ class Augmenting(Verbs):
                     f"Round {cohort.round}: of {len(sent)} public records that the server has sent, "
                     f"{len(sent) - len(others)} ask what a record of this site asks. They are {what}."
                 )
-            site.keep_public(others if self.drops else sent, len(sent))
+            site.keep("public", others if self.drops else sent, len(sent))
         return cohort.reply()
 
     def _own(self, cohort: Cohort) -> list[list[Instruction]]:

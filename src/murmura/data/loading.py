@@ -122,6 +122,11 @@ def load_records(
     return loaded
 
 
+def split_of(source: str, split: str) -> str:
+    """What to read of a source: a file has no splits."""
+    return "train" if Path(source).exists() else split
+
+
 def require_usable(sources: Sequence[Loaded[Any]], *, skip_bad: bool, what: str = "record") -> None:
     """Check that there is something to use in sources that were scanned.
 

@@ -54,7 +54,8 @@ class RunConfig(Section):
     workers: int | None = Field(None, ge=1)
     """With engine 'processes', the number of workers; if not given, one per GPU, or two where there is none."""
     answer_seconds: float | None = Field(None, gt=0)
-    """With engine 'processes', how long to wait for an answer; without limit if not given."""
+    """How long to wait for an answer of another process; if not given, without limit with engine 'processes', and an
+    hour where sites are on machines of their own."""
     min_replies: int = Field(1, ge=1)
     """The run stops if fewer sites than this answer."""
     slots: int = Field(8, ge=1)

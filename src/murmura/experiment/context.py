@@ -37,14 +37,6 @@ class ProcessContext:
         """Loads resources when they are used."""
         return Loader(str(self.model.device))
 
-    def load(self) -> None:
-        """Load the model now, so that what is wrong with its weights is told before anything is written.
-
-        Raises:
-            ModelError: it cannot be loaded.
-        """
-        assert self.model.bank
-
     def runtime(self, side: Side) -> ModelRuntime:
         """Tools over the model for one side of the run; both can share it."""
         source, base = self.model.origin

@@ -106,15 +106,19 @@ def tell_repeats(groups: Mapping[str, Sequence[Placed]]) -> None:
             say(f"site {name} keeps {len(found)} repeated record{'s' * (len(found) > 1)}: {which}")
 
 
-def tell(unused: Sequence[Unused], max_length: int, what: str = "record") -> None:
-    """Say how many records, or whatever they are called, nobody uses, by cause, and name some."""
+def tell(unused: Sequence[Unused], room: str, what: str = "record") -> None:
+    """Say how many records, or whatever they are called, nobody uses, by cause, and name some.
+
+    Args:
+        room: what those that are too long do not fit, in words.
+    """
     for cause in ("bad", "overlap", "user", "long"):
         places = sorted((one.where for one in unused if one.cause == cause), key=lambda at: (at.file, at.number))
         if places:
-            say(f"{_not_used(cause, len(places), what, max_length)}: {_few(list(map(str, places)))}")
+            say(f"{_not_used(cause, len(places), what, room)}: {_few(list(map(str, places)))}")
 
 
-def _not_used(cause: str, count: int, what: str, max_length: int) -> str:
+def _not_used(cause: str, count: int, what: str, room: str) -> str:
     named, are, do = (what, "is", "does") if count == 1 else (f"{what}s", "are", "do")
     if cause == "bad":
         return f"{count} bad {named} {are} left out"
@@ -122,7 +126,7 @@ def _not_used(cause: str, count: int, what: str, max_length: int) -> str:
         return f"{count} held-out {named} that a site has too {are} left out"
     if cause == "user":
         return f"{count} {named} {are} left out, of persons with more than data.records_per_user"
-    return f"{count} {named} {do} not fit {max_length} tokens (data.max_length) and {are} left out"
+    return f"{count} {named} {do} not fit {room} and {are} left out"
 
 
 def tell_of_empty(names: Sequence[str], when: str) -> None:

@@ -12,8 +12,8 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.trained import Trained, finished
 from murmura.measure.labelled import probabilities
 from murmura.progress import bar
-from murmura.runs.record import read_classifier
-from murmura.runs.schema import PatternWeights
+from murmura.runs import files
+from murmura.runs.schema import CLASSIFIER, OUTCOMES, PatternWeights
 
 _AT_ONCE = 4096
 """Texts that are made into questions at once, so that memory does not grow with their number."""
@@ -61,7 +61,7 @@ def described(folder: Path) -> tuple[PatternWeights, Experiment]:
         ConfigError: its method makes no classifier.
         CheckpointError: no run is there, one that is not finished, or one whose files cannot be understood.
     """
-    experiment, told = finished(folder), read_classifier(folder)
+    experiment, told = finished(folder), files.value(folder / OUTCOMES / CLASSIFIER, PatternWeights)
     if told is None:
         fix = "Name a run of a method that works with labels, such as lpfl."
         raise ConfigError("the run has made no classifier", where=str(folder), fix=fix)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,8 @@ from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
 from murmura.runs.previous import previous_of
 from murmura.streams import Stream
+
+T = TypeVar("T")
 
 _STAND_IN = 8  # dimensions of the vectors that stand in for a sentence encoder's
 
@@ -213,18 +215,21 @@ def prepare(
     Raises:
         MurmuraError: bad options, data, model or folder.
     """
-    if foresee and not (resume or finished):  # a run has asked before it opened its folder
+    if foresee and not finished:  # a run has asked before it opened its folder
         require_apart(experiment)
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None
     experiment = before.experiment if before else settled(experiment)
     method = method_of(experiment, pool)
     unknown: list[str] = []
-    context, supplies = (_foreseen if foresee else _found)(experiment, method, unknown)
-    gathered = None if remote else _gathered(experiment, method, unknown if foresee else None)
+    context, supplies = _foreseen(experiment, method, unknown) if foresee else _found(experiment, method)
+    may_be, gathered = unknown if foresee else None, None
+    if remote is None:
+        gathered = _reached("The records", lambda: gathered_of(experiment, method, foresee=foresee), may_be)
     records = asked = None
     if context and (gathered or remote):
-        asked = _asked(experiment, method, context, unknown if foresee else None)
+        stream, reading, model = Stream(experiment.run.seed) / "data", context.reading, context.model
+        asked = _reached("The questions", lambda: ask(experiment, method, reading, model, stream), may_be)
         records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered, remote=remote)
     owned = [site.records for site in records.planted.sites] if records else list(_records(gathered).values())
     sites = records.planted.sites if records else []
@@ -232,7 +237,7 @@ def prepare(
         require_same_start(resume, context.model.start, experiment.model.adapter)
     if before and records:
         before.require_same_sites(records.planted)
-        before.require_same_promise(experiment, records.planted)
+        before.require_same_promise(records.planted)
     for site in () if remote else sites:
         method.check(site.name, site.records)
     sizes = [len(own) for own in owned]
@@ -313,7 +318,7 @@ def gathered_of(experiment: Experiment, method: Method, *, foresee: bool = False
     )
 
 
-def _found(experiment: Experiment, method: Method, unknown: list[str]) -> tuple[ProcessContext, Sequence[Supply]]:
+def _found(experiment: Experiment, method: Method) -> tuple[ProcessContext, Sequence[Supply]]:
     context = process_context(experiment, method)
     return context, context.supplies
 
@@ -331,29 +336,15 @@ def _foreseen(
     return in_context(experiment, model, found) if model else None, found
 
 
-def _gathered(experiment: Experiment, method: Method, unknown: list[str] | None) -> Gathered | None:
-    """The records, or None where they are on a hub that cannot be reached and that may be ``unknown``."""
+def _reached(what: str, read: Callable[[], T], unknown: list[str] | None) -> T | None:
+    """What is read; None where it is on a hub that cannot be reached and that may be ``unknown``: it is noted there."""
     try:
-        return gathered_of(experiment, method, foresee=unknown is not None)
+        return read()
     except DataError as error:
-        _out_of_reach("The records", error, unknown)
+        if unknown is None or error.where is None or not is_hub_id(error.where):
+            raise
+        unknown.append(f"{what}: {error}")
         return None
-
-
-def _asked(experiment: Experiment, method: Method, context: ProcessContext, unknown: list[str] | None) -> Asked | None:
-    """The questions, or None where some are on a hub that cannot be reached and that may be ``unknown``."""
-    try:
-        return ask(experiment, method, context.reading, context.model, Stream(experiment.run.seed) / "data")
-    except DataError as error:
-        _out_of_reach("The questions", error, unknown)
-        return None
-
-
-def _out_of_reach(what: str, error: DataError, unknown: list[str] | None) -> None:
-    """Note what a dry run cannot know; raise any other error."""
-    if unknown is None or error.where is None or not is_hub_id(error.where):
-        raise error
-    unknown.append(f"{what}: {error}")
 
 
 def _records(gathered: Gathered | None) -> dict[str, Sequence[Any]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from murmura.data.loading import load_records
+from murmura.data.choices import Common, load_choices
+from murmura.data.loading import load_records, split_of
 from murmura.data.records import Choice
 from murmura.data.tokenising import plain_ids
 from murmura.errors import ConfigError, DataError
-from murmura.experiment.choices import Found, drawn, split_of, with_options
 from murmura.experiment.config import Experiment
 from murmura.experiment.exclusions import Unused, tell
 from murmura.experiment.model_spec import ModelSpec
@@ -22,6 +24,16 @@ from murmura.measure.harness import tasks as harness
 from murmura.measure.harness.tasks import HarnessSet
 from murmura.reading import Reading
 from murmura.streams import Stream
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is asked of a source of questions, and what is not."""
+
+    records: list[Any]
+    unused: list[Unused]
 
 
 @dataclass(frozen=True)
@@ -62,11 +74,52 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSp
         asked.asks.extend(asked.benchmarks[-1].subjects)
         asked.unused.extend(found.unused)
     if experiment.evaluation.choices is not None:
-        chosen = with_options(experiment, reading, stream / "choices")
+        chosen = _with_options(experiment, reading, stream / "choices")
         asked.choices.extend(chosen.records)
         asked.asks.extend(question.subject for question in chosen.records)
         asked.unused.extend(chosen.unused)
     return asked
+
+
+def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> Found:
+    """Read ``evaluation.choices``, and leave out questions that do not fit with each of their options.
+
+    Raises:
+        DataError: a question is bad (and ``data.skip_bad`` off), or none is left.
+    """
+    wanted, room = experiment.evaluation.choices, experiment.data.max_length
+    assert wanted is not None
+    loaded = load_choices(
+        wanted.file,
+        fields=wanted.fields,
+        common=Common(wanted.instruction, wanted.options, wanted.option_columns),
+        split=split_of(wanted.file, wanted.split),
+        skip_bad=experiment.data.skip_bad,
+    )
+    chosen = _drawn(list(zip(loaded.records, loaded.places, strict=True)), wanted.records, stream)
+    fits = _fit([question for question, _ in chosen], reading)
+    unused = [Unused.bad(record) for record in loaded.bad]
+    why = f"an option does not fit {room} tokens"
+    unused += [Unused(where, "long", why) for (_, where), does in zip(chosen, fits, strict=True) if not does]
+    kept = [question for (question, _), does in zip(chosen, fits, strict=True) if does]
+    if not kept:
+        what = f"no question fits {room} tokens with each of its options"
+        raise DataError(what, where=wanted.file, fix="Raise data.max_length.")
+    tell(unused, f"{room} tokens (data.max_length)", "question")
+    return Found(kept, unused)
+
+
+def _drawn(every: Sequence[T], wanted: int | None, stream: Stream) -> list[T]:
+    """As many questions as are wanted, drawn at random."""
+    return list(every) if wanted is None or wanted >= len(every) else stream.python().sample(every, wanted)
+
+
+def _fit(questions: Sequence[Choice], reading: Reading) -> list[bool]:
+    """Whether each question fits with each of its options."""
+    answered = [(place, record) for place, question in enumerate(questions) for record in question.answered()]
+    items = reading.tokenise([record for _, record in answered])
+    fit = Counter(place for (place, _), item in zip(answered, items, strict=True) if item is not None)
+    return [fit[place] == len(question.options) for place, question in enumerate(questions)]
 
 
 def _harness(wanted: BenchmarksConfig, method: Method) -> HarnessSet:
@@ -107,7 +160,7 @@ def _benchmark(
         check=benchmark.checked,
         what="question",
     )
-    chosen = drawn(list(zip(loaded.records, loaded.places, strict=True)), options.records, stream)
+    chosen = _drawn(list(zip(loaded.records, loaded.places, strict=True)), options.records, stream)
     template, room = reading.template, getattr(model.config, "max_position_embeddings", None)
     assert template is not None, "refused for kinds of record that have no template"
     ids = plain_ids([prompt(benchmark, question, template) for question, _ in chosen], model.tokenizer)
@@ -118,5 +171,5 @@ def _benchmark(
     why = f"no room for an answer of {options.tokens} tokens"
     unused = [Unused.bad(record) for record in loaded.bad]
     unused += [Unused(where, "long", why) for (_, where), is_long in zip(chosen, long, strict=True) if is_long]
-    tell(unused, room or 0, "question")
+    tell(unused, f"{room} tokens with an answer of {options.tokens} ({name}.tokens)", "question")
     return Found([question for (question, _), is_long in zip(chosen, long, strict=True) if not is_long], unused)

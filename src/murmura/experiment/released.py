@@ -10,7 +10,7 @@ from typing import Any
 from murmura import models
 from murmura.errors import ConfigError, ModelError
 from murmura.experiment.config import Experiment
-from murmura.experiment.start import start_of
+from murmura.experiment.start import adapter_to_begin_with, require_same_start
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import State, load_peft
 from murmura.training.bank import Bank
@@ -37,7 +37,7 @@ class Released:
     """
 
     def __init__(self, experiment: Experiment, folder: RunFolder, only: Path | None = None) -> None:
-        options, self._begun = experiment.model, (experiment, folder)
+        options, self._experiment, self._folder = experiment.model, experiment, folder
         base = self._load(experiment, options.name)
         self.tokenizer: Any = base.tokenizer
         self.whole: State | None = None
@@ -71,7 +71,10 @@ class Released:
             ModelError: it is not there any more.
             CheckpointError: it is another now, or the run has not noted which it was.
         """
-        return start_of(*self._begun)
+        found = adapter_to_begin_with(self._experiment)
+        start = found[0] if found else None
+        require_same_start(self._folder, start, self._experiment.model.adapter)
+        return start
 
     @staticmethod
     def _load(experiment: Experiment, name: str) -> models.Loaded:

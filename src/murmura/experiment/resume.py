@@ -73,7 +73,7 @@ class Past:
             what = "has no records any more" if site in before else "was not there when the run was started"
             raise DataError(f"this site {what}", where=f"site {site}", fix="Restore the data, or start another run.")
 
-    def require_same_promise(self, experiment: Experiment, people: Population) -> None:
+    def require_same_promise(self, people: Population) -> None:
         """Check, before anything is written, that the method can keep what it promised when the run was started.
 
         Raises:
@@ -81,13 +81,13 @@ class Past:
             PrivacyError: they make another privacy plan.
         """
         sizes = [site.size for site in people.sites]
-        old, new = (method_of(one) for one in (self.begun, experiment))
-        before, now = old.guarantee(sizes, self.begun.training), new.guarantee(sizes, experiment.training)
+        old, new = (method_of(one) for one in (self.begun, self.experiment))
+        before, now = old.guarantee(sizes, self.begun.training), new.guarantee(sizes, self.experiment.training)
         if self.checkpoint and before and now and before != now:
             what = f"the run was begun under another privacy plan ({before.words}) and would go on under {now.words}"
             fix = "Resume with the same rounds, [training] and options of the method, or start another run."
             raise PrivacyError(what, fix=fix)
-        times = [_noisy_selections(one) for one in (self.begun, experiment)]
+        times = [_noisy_selections(one) for one in (self.begun, self.experiment)]
         if self.checkpoint and times[0] != times[1]:
             what = (
                 f"the run was begun with noisy centres in {several(times[0], 'round')}, and would go on with some in "

@@ -116,7 +116,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         say(warning)
     context, records = plan.complete
     if plan.method.traits.trained_at == "sites":
-        context.load()
+        _ = context.model.bank  # loaded now, so that what is wrong with its weights is told before anything is written
     if plan.pool:
         require_whole(plan.experiment, plan.pool, context.loader)
     if records.canaries:
@@ -293,7 +293,7 @@ def _cost(folder: RunFolder, plan: Plan) -> str:
     found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
     if found:
         return found.cost
-    elsewhere = plan.is_remote and plan.privacy is not None and plan.privacy.unit == "record"
+    elsewhere = plan.is_remote and plan.privacy.unit == "record"
     return _ELSEWHERE if elsewhere else "The interrupted round has spent no privacy."
 
 

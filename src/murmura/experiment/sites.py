@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from murmura.data.config import DataConfig
-from murmura.data.loading import Loaded, require_usable, scan, scan_sites
+from murmura.data.loading import Loaded, require_usable, scan, scan_sites, split_of
 from murmura.data.records import KINDS, Kind, Record
 from murmura.data.selection import text_order
 from murmura.errors import DataError
@@ -116,7 +115,7 @@ def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
     unused = gathered.unused + [Unused(p.where, "bad", "no words are given for its label") for p in unknown]
     long = [placed for rest, fitted in zip(others, found, strict=True) if fitted.dropped for placed in rest]
     unused += [Unused(placed.where, "long", f"does not fit {data.max_length} tokens") for placed in long]
-    tell(unused, data.max_length)
+    tell(unused, f"{data.max_length} tokens (data.max_length)")
     *own, heldout, nonmembers = [
         [records[i].record for i in fitted.kept] for records, fitted in zip(parts, found, strict=True)
     ]
@@ -211,8 +210,7 @@ def _scan_heldout(data: DataConfig, options: dict[str, Any]) -> list[Loaded[Any]
         return []
     if data.heldout_fields is not None:
         options = options | {"fields": data.heldout_fields}
-    split = "train" if Path(data.heldout).exists() else data.heldout_split
-    return [scan(data.heldout, split=split, **options)]
+    return [scan(data.heldout, split=split_of(data.heldout, data.heldout_split), **options)]
 
 
 def _require_usable(train: list[Loaded[Any]], public: list[Loaded[Any]], skip_bad: bool) -> None:

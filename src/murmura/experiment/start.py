@@ -29,19 +29,6 @@ def adapter_to_begin_with(experiment: Experiment) -> tuple[State, LoraSpec] | No
         raise ModelError(what, where=f"model.adapter = {error.where}", fix=fix) from error
 
 
-def start_of(experiment: Experiment, folder: RunFolder) -> State | None:
-    """The adapter that a run's training began with; None where it began with the model as it is loaded.
-
-    Raises:
-        ModelError: it is not there any more.
-        CheckpointError: it is another now, or the run has not noted which it was.
-    """
-    found = adapter_to_begin_with(experiment)
-    start = found[0] if found else None
-    require_same_start(folder, start, experiment.model.adapter)
-    return start
-
-
 def require_same_start(folder: RunFolder, start: State | None, where: str | None) -> None:
     """Refuse an adapter other than that with which a run began.
 

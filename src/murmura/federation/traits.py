@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-RULES = ("mean", "ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair")
+from murmura.aggregation.config import LINEAR, PRODUCTS
+
+RULES = (*LINEAR, *PRODUCTS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import torch
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
 from murmura.measure.evaluation_set import EvaluationSet, Figures
 from murmura.measure.reader import Reader
-from murmura.measure.roc import ENOUGH, Roc, cut_points, strongest, tally
+from murmura.measure.roc import CUTS, ENOUGH, Roc, cut_points, strongest, tally
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
 from murmura.streams import Stream
@@ -119,6 +119,11 @@ class Nonmembers:
         self.task, self.records = public.task, chosen(public.nonmembers, most, stream)
         self.apart = set_apart(len(self.records), self.task, stream)
         self._reader = public.reader
+
+    @property
+    def tally(self) -> State:
+        """What a tally is like, of any adapter: see ``tallies``."""
+        return {name: torch.zeros(2, CUTS + 1) for name in self.task.attacks}
 
     def to_payload(self) -> dict[str, Any]:
         """What a site needs to make cut points itself, as a payload."""

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-import torch
-
 from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload
@@ -182,8 +180,7 @@ class Monitor:
             own = {"upload": upload, "upload_records": -(-most // len(uploads)), "upload_cuts": other.cuts}
             each[site] = {**each.get(site, {}), **own}
         self._spare_canaries(each)
-        like = seen[0].tally if seen else None
-        found = fleet.sum("attack", list(each), each=each, refused=lambda fields: _unlike(fields, like))
+        found = fleet.sum("attack", list(each), each=each, refused=lambda fields: _unlike(fields, nonmembers.tally))
         figures: Figures = {"attacks": {}}
         others = found.fields.get("others") if personal else seen[0].tally
         self._note(figures, "attack", found.fields.get("tally"), others)
@@ -218,18 +215,14 @@ class Monitor:
         }
 
 
-def _unlike(fields: Payload, tally: State | None) -> str | None:
+def _unlike(fields: Payload, tally: State) -> str | None:
     """Why the tallies of a site cannot be added to others; None where they can.
 
     Args:
-        tally: as those of the server's records are; None where each site has cut points of its own.
+        tally: as each of them must be.
     """
     for name, one in fields.items():
-        if one is None:
-            continue
-        if not isinstance(one, Mapping) or not all(isinstance(part, torch.Tensor) for part in one.values()):
-            return f"'{name}' is no tally"
-        if name in ("tally", "upload_tally") and tally is not None and (why := misfit({name: one}, {name: tally})):
+        if one is not None and (why := misfit({name: one}, {name: tally})):
             return why
     return None
 

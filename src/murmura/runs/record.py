@@ -24,7 +24,6 @@ from murmura.runs.schema import (
     Evaluation,
     Exclusions,
     Measured,
-    PatternWeights,
     PersonalModel,
     Resumption,
     Round,
@@ -222,15 +221,6 @@ def read_all(folders: Sequence[str | Path]) -> list[RunRecord]:
     records = [read(folder) for folder in unique.values()]
     names = Counter(run.name for run in records)
     return [run if names[run.name] == 1 else replace(run, name=str(run.folder)) for run in records]
-
-
-def read_classifier(folder: Path) -> PatternWeights | None:
-    """What a finished run tells of its classifier, or None where it has none.
-
-    Raises:
-        CheckpointError: The file cannot be understood.
-    """
-    return files.value(folder / schema.OUTCOMES / schema.CLASSIFIER, PatternWeights)
 
 
 def require_run(folder: Path) -> None:

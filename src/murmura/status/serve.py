@@ -37,33 +37,28 @@ _GAUGES = {
 Start = Callable[..., Any]
 
 
-def gauges(status: Status) -> Iterator[GaugeMetricFamily]:
-    """What Prometheus is told; what is not known is left out."""
-    from prometheus_client.core import GaugeMetricFamily
-
-    for name, (what, of) in _GAUGES.items():
-        if (value := of(status)) is not None:
-            gauge = GaugeMetricFamily(f"murmura_{name}", what, labels=["run"])
-            gauge.add_metric([status.name], float(value))
-            yield gauge
-    waited = GaugeMetricFamily("murmura_site_waited_for", "Sites that are waited for.", labels=["run", "site"])
-    for site in status.waiting:
-        waited.add_metric([status.name, site], 1.0)
-    yield waited
-    measured = GaugeMetricFamily("murmura_figure", "Figures measured last.", labels=["run", "figure"])
-    for key, figure in status.figures.items():
-        measured.add_metric([status.name, key], figure)
-    yield measured
-
-
 class _Metrics:
-    """Of a run, in the way in which Prometheus' library asks for them."""
+    """What Prometheus is told of a run, in the way in which its library asks; what is not known is left out."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        return gauges(self._status)
+        from prometheus_client.core import GaugeMetricFamily
+
+        for name, (what, of) in _GAUGES.items():
+            if (value := of(self._status)) is not None:
+                gauge = GaugeMetricFamily(f"murmura_{name}", what, labels=["run"])
+                gauge.add_metric([self._status.name], float(value))
+                yield gauge
+        waited = GaugeMetricFamily("murmura_site_waited_for", "Sites that are waited for.", labels=["run", "site"])
+        for site in self._status.waiting:
+            waited.add_metric([self._status.name, site], 1.0)
+        yield waited
+        measured = GaugeMetricFamily("murmura_figure", "Figures measured last.", labels=["run", "figure"])
+        for key, figure in self._status.figures.items():
+            measured.add_metric([self._status.name, key], figure)
+        yield measured
 
 
 def page(status: Status) -> str:
@@ -83,11 +78,9 @@ def metrics(status: Status) -> bytes:
     """
     if find_spec("prometheus_client") is None:
         raise RunError("prometheus-client is not installed", fix="pip install 'murmura[watch]'")
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import generate_latest
 
-    registry = CollectorRegistry()
-    registry.register(_Metrics(status))
-    text: bytes = generate_latest(registry)
+    text: bytes = generate_latest(_Metrics(status))
     return text
 
 

@@ -67,7 +67,7 @@ def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(runtime)
     sites, public = make_sites(3, 2), instructions(4, seed=50)
     cohort = cohort_of(runtime, sites)
     assert cohort.public() == [[], []] and cohort.examples == cohort.sizes == [3, 2]
-    sites[0].keep_public(public[:3], sent=4)
+    sites[0].keep("public", public[:3], 4)
     sites[0].store = decode(encode(sites[0].store))  # as it is kept
     assert sites[0].public == public[:3] and cohort.examples == [3 + 4, 2] and cohort.sizes == [3, 2]
     own, kept = cohort.own(), cohort.public()
@@ -80,7 +80,7 @@ def test_public_records_are_kept_beside_the_own_ones_and_are_no_members(runtime)
 def test_written_records_are_trained_on_too_and_are_not_public(runtime):
     sites, made = make_sites(3, 2), instructions(2, seed=50)
     cohort = cohort_of(runtime, sites)
-    sites[0].keep_written(made, asked=5)
+    sites[0].keep("written", made, 5)
     sites[0].store = decode(encode(sites[0].store))  # as it is kept
     assert sites[0].written == made and sites[0].public == [] and cohort.examples == [3 + 5, 2]
     assert cohort.public() == [[], []] and [len(items) for items in cohort.others()] == [2, 0]

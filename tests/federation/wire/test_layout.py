@@ -49,7 +49,8 @@ def test_reals_come_back_within_the_resolution_and_no_sum_overflows(values, site
     more = {"examples": 10} if weighed else {}
     replies = [{"adapter": {"w": torch.tensor([value])}, **more} for value in values[:sites]]
     found, exact = summed(layout, replies), plain(replies, weights)
-    step, rounding = layout.resolution("adapter"), 2.0**-52 * len(replies) * 20 * len(replies)  # of float64's own sums
+    step = 2.0 ** -layout._shift("adapter", layout.bits)
+    rounding = 2.0**-52 * len(replies) * 20 * len(replies)  # of float64's own sums
     assert abs(found["adapter"]["w"] - exact["adapter"]["w"]) <= len(replies) * step + rounding
     assert step <= 2.0 * 2**-20
     edge = {"adapter": {"w": torch.tensor([2.0])}, **more}

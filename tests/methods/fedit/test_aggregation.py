@@ -8,6 +8,7 @@ from murmura.errors import ConfigError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.store import SiteStore
+from murmura.federation.traits import RULES
 from murmura.methods import build, parse_config
 from murmura.training.adapter import rank_of, split_residual
 from murmura.training.config import LocalTraining
@@ -16,8 +17,6 @@ from tests.federation.engines.wired import Wired
 from tests.federation.world import ENGINES, SPEC, lead, make_world
 from tests.methods.harness import furthest, same
 from tests.training.helpers import EPS
-
-RULES = ("mean", "ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair")
 
 
 def fedavg(rule, rounds=2, **options):

@@ -329,7 +329,7 @@ def test_a_substitute_takes_the_place_of_the_synthetic_records(bench, tmp_path, 
     each = Substitute.load(config).draw(bench, [site.name for site in cohort.sites], Stream(0) / "round" / 1)
     shared = {"adapter": bench.bank.initial(Stream(0)), "lr": 1e-3}
     replies = FewFedPIT(config).improve(cohort, Ask("improve", 1, shared, each))
-    allowed = {tuple(bench.tokenise(item).ids) for item in items[:12]}
+    allowed = {tuple(bench.reading.tokenise([item])[0].ids) for item in items[:12]}
     drawn = [{tuple(item.ids) for item in shard} for shard in shown["synthetic"]]
     assert all(len(own) == 4 and own <= allowed for own in drawn)
     assert drawn[0] != drawn[1]

@@ -109,7 +109,7 @@ def test_each_site_s_drafts_are_scored_by_its_own_adapter_with_and_without_the_p
     for state, own, opinions in zip(states, drafts, found, strict=True):
         for draft, opinion in zip(own, opinions, strict=True):
             alone = tokenise_response(draft, bench.template, tokenizer, bench.max_length)
-            assert opinion.given == pytest.approx(direct(bench, state, bench.tokenise(draft)), abs=1e-5)
+            assert opinion.given == pytest.approx(direct(bench, state, bench.reading.tokenise([draft])[0]), abs=1e-5)
             assert opinion.alone == pytest.approx(direct(bench, state, alone), abs=1e-5)
 
 

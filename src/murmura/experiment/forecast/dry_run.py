@@ -28,24 +28,17 @@ from murmura.federation.forecast import Forecast, Part, Work
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.releases import rows_of
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import Disclosure
+from murmura.runs.schema import Disclosure, SiteReport
 from murmura.streams import Stream
 
 
-@dataclass(frozen=True)
-class SitePlan:
-    """One site: what becomes of its records, and the most optimiser steps it takes in the first round that asks it.
-    Of labelled records also how many have a label to begin with, which are those it then trains on; and how many of its
-    records are canaries."""
+@dataclass(frozen=True, kw_only=True)
+class SitePlan(SiteReport):
+    """One site: what becomes of its records, and the most optimiser steps it takes in the first round that asks it. Of
+    labelled records also how many have a label to begin with, which are those it then trains on."""
 
-    site: str
-    records: int
-    used: int | None
-    truncated: int | None
-    dropped: int | None
     labelled: int | None
     steps: int
-    canaries: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from murmura.errors import (
     nearest,
 )
 from murmura.federation.site.cohort import Cohort, Site
-from murmura.federation.wire.layout import MASKED, Layout, as_tensor
+from murmura.federation.wire.layout import MASKED, as_tensor
 from murmura.federation.wire.masks import SIGNATURE_BYTES, STEPS, packed
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
 from murmura.federation.wire.releases import VOUCHED, Declaration, Verbs, owner
@@ -292,7 +292,7 @@ class Host:
                 0 at all sites but one.
         """
         declared = owner(self.verbs, ask.verb).releases(ask.verb)
-        for name in Layout.weighing(terms["layout"]):
+        for name in set(terms["layout"]["weights"].values()):
             if name not in declared or declared[name].kind != "count":
                 raise SecureSumError(f"'{name}' is no number of examples, and is to weigh what is summed")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -82,30 +82,21 @@ class Site:
         """The public records that it keeps to train on beside its own; none unless the run augments sites."""
         return [Instruction(*fields) for fields in self.store.get(_PUBLIC, [])]
 
-    def keep_public(self, records: Sequence[Instruction], sent: int) -> None:
-        """Keep public records in place of those that it has.
-
-        Args:
-            records: those that it will use.
-            sent: how many it was sent.
-        """
-        self.store[_PUBLIC] = [list(astuple(record)) for record in records]
-        self.store[_COUNTED] = sent
-
     @property
     def written(self) -> list[Instruction]:
         """The records that a model has written here after its own, which it keeps to train on beside these; they are as
         private. None unless the run augments sites so."""
         return [Instruction(*fields) for fields in self.store.get(WRITTEN, [])]
 
-    def keep_written(self, records: Sequence[Instruction], asked: int) -> None:
-        """Keep written records in place of those that it has.
+    def keep(self, kind: Literal["public", "written"], records: Sequence[Instruction], counted: int) -> None:
+        """Keep public or written records in place of those that it has.
 
         Args:
-            asked: how many there were to be.
+            records: those that it will use.
+            counted: how many it was sent, or there were to be.
         """
-        self.store[WRITTEN] = [list(astuple(record)) for record in records]
-        self.store[_COUNTED] = asked
+        self.store[_PUBLIC if kind == "public" else WRITTEN] = [list(astuple(record)) for record in records]
+        self.store[_COUNTED] = counted
 
     @property
     def examples(self) -> int:

@@ -114,11 +114,6 @@ class Layout:
         entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in payload["entries"])
         return cls(entries, payload["weights"], sites, options)
 
-    @staticmethod
-    def weighing(payload: Mapping[str, Any]) -> set[str]:
-        """The fields that others are weighed by, of a layout as a payload."""
-        return set(payload["weights"].values())
-
     @cached_property
     def fields(self) -> list[str]:
         """In the order of the vector."""
@@ -130,7 +125,7 @@ class Layout:
         long = any(entry.kind in ("whole tensor", "whole number") for entry in self.entries)
         least = self.options.range * 2.0**-_FINE
         reals = {entry.field for entry in self.entries if not entry.is_whole}
-        return 64 if long or any(self.resolution(field, 32) > least for field in reals) else 32
+        return 64 if long or any(2.0 ** -self._shift(field, 32) > least for field in reals) else 32
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -141,11 +136,6 @@ class Layout:
     def length(self) -> int:
         """Words of a vector."""
         return len(self.fields) + sum(entry.words for entry in self.entries)
-
-    def resolution(self, field: str, bits: int | None = None) -> float:
-        """How far a number of a field, multiplied by its weight, may be from what it counts as, in words of these bits;
-        in the layout's own, if not given."""
-        return 2.0 ** -self._shift(field, bits or self.bits)
 
     def sizes(self) -> dict[str, int]:
         """Bytes that each field takes in a vector."""

@@ -122,8 +122,9 @@ class Evolution:
 
     def _tell_distance(self, where: Vectors) -> None:
         """Note how far private texts are from the candidates; no noise covers it."""
-        sums = self.fleet.sum("report_distance", self.fleet.sites, candidates=torch.from_numpy(where))
-        if sums.sites and sums["texts"]:
+        like = {"distance": 0.0, "texts": 0}
+        sums = self.fleet.sum("report_distance", self.fleet.sites, like=like, candidates=torch.from_numpy(where))
+        if "distance" in sums.heard and sums["texts"]:
             self.server.note("population_distance", float(sums["distance"]) / sums["texts"])
 
     def _keep(self, candidates: list[str], votes: np.ndarray, sigma: float, round: int) -> None:

@@ -73,6 +73,7 @@ class Child:
         """Have it end, and wait until it has."""
         with suppress(OSError):
             os.close(self._ours)
+        self._ours = -1  # another file may have the number by the time that this is called again
         try:
             self._process.wait(2 * _PATIENCE)
         except subprocess.TimeoutExpired:

@@ -164,6 +164,7 @@ class SuperLink:
         while not self._ending:
             if not self._child.is_alive:
                 say("Flower's SuperLink has ended, and is started again")
+                self._child.end()
                 try:
                     self._child = self._start()
                 except RunError as error:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from murmura import atomic
+from murmura.errors import RunError
 from murmura.federation.engines.flower import environment, free_port, prefork
 from murmura.federation.engines.flower.bundle import expected
 from murmura.federation.engines.flower.certificates import new_local
@@ -74,14 +75,22 @@ class SuperNode:
         """Have both processes run."""
         home = environment(self._folder)
         forking, node = "what forks for Flower", "Flower's SuperNode"
-        if forking not in self._children or not self._children[forking].is_alive:
+        if self._is_gone(forking):
             (self._temporary / "fork").unlink(missing_ok=True)
             self._children[forking] = Child(forking, self._forking, home, self._folder / "supernode.log")
-        if node not in self._children or not self._children[node].is_alive:
+        if self._is_gone(node):
             if node in self._children:
                 self._tell(self._children[node].said)
             found = environment(self._folder, self._temporary / "bin")
             self._children[node] = Child(node, self._program(), found, self._folder / "supernode.log")
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether one of them does not run; of one that has ended nothing is left open then."""
+        child = self._children.get(name)
+        if child is None or child.is_alive:
+            return child is None
+        child.end()
+        return True
 
     def _notice(self, problem: str | None) -> None:
         """Say whether the server is reached; Flower's SuperNode tries again by itself, or is started again."""
@@ -107,5 +116,8 @@ class SuperNode:
 
     def _watch(self) -> None:
         while not self._ending:
-            self._ensure()
+            try:
+                self._ensure()
+            except RunError as error:
+                say(str(error))
             self._ended.wait(self._wait)
