@@ -145,6 +145,18 @@ def failing(engine, fails):
     return Failing
 
 
+def lying(engine, fields):
+    """An engine one of whose sites, site-1, answers ``fields[verb]`` where that is there."""
+
+    class Lying(engine):
+        def ask(self, ask, sites):
+            for reply in super().ask(ask, sites):
+                lies = reply.site == "site-1" and ask.verb in fields
+                yield Reply(reply.site, fields[ask.verb]) if lies else reply
+
+    return Lying
+
+
 @dataclass
 class Scripted:
     """An engine without sites behind it: ``answer(site, ask)`` is what comes back, and ``keep(site, ask)`` where sites

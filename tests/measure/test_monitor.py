@@ -20,7 +20,7 @@ from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import cuts, set_apart, tallies
-from murmura.measure.monitor import TOO_FEW, UNLIKE, Monitor, _spread
+from murmura.measure.monitor import TOO_FEW, UNLIKE, Monitor, _means, _spread
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import Scripted, verbs_of
@@ -140,9 +140,8 @@ def test_canaries_are_attacked_nowhere_and_sites_are_told_how_many_they_have(cal
     record = Instruction("code", "", "1")
     canaries = Canaries([Canary("b", (record, record), 0)] * 3, None)
     monitor = monitor_of(attack_records=200)
-    told = Monitor(
-        None, PUBLIC_RECORDS, monitor.config, Stream(0), sizes={"a": 20, "b": 13, "c": 10}, canaries=canaries
-    )
+    told = Monitor(None, PUBLIC_RECORDS, monitor.config, Stream(0), canaries)
+    told.sizes = {"a": 20, "b": 13, "c": 10}
     told.measure(GLOBAL, fleet_of(heard))  # of round 0, where exposure is not measured
     assert {site: given["records"] for site, given in asked.items()} == {"a": 20, "b": 10, "c": 10}
     assert {site: given.get("canaries") for site, given in asked.items()} == {"a": None, "b": 3, "c": None}
@@ -171,6 +170,34 @@ def test_personal_adapters_are_measured_where_they_are(calls):
     assert figures["memorisation"] == pytest.approx(0.3 - 0.2)
     assert all(sites == ["a", "b"] for _, sites in fleet.engine.asked)
     assert calls == []
+
+
+def test_what_cannot_be_averaged_is_left_out(calls):
+    """Of what a site says of adapters of its own: another table, another figure, tallies of other cells."""
+    points = cuts(dict.fromkeys(ATTACKS, np.arange(6.0)))
+    counted = tallies(dict.fromkeys(ATTACKS, np.full(3, 2.5)), points, np.zeros(3, dtype=bool))
+    others = tallies(dict.fromkeys(ATTACKS, np.arange(6.0)), points, np.zeros(6, dtype=bool))
+    lies = {
+        "assess": {"figures": 1.0},
+        "attack": {"tally": {"plain loss": torch.zeros(2, 3)}, "others": others},
+        "memorise": {"records": 1},
+    }
+    true = {
+        "assess": {"figures": {"heldout_loss": 2.0, "heldout_rouge": 0.1, "nonmember_rouge": 0.2, "of": {"x": 1.0}}},
+        "attack": {"tally": counted, "others": others},
+        "memorise": {"rouge": 0.3, "exact": 0.0, "prefix": 2.0, "records": 1},
+    }
+    fleet = fleet_of(lambda site, ask: Reply(site, (lies if site == "b" else true)[ask.verb]))
+    figures = monitor_of(memorisation=True, attack_records=6).measure(GLOBAL, fleet, personal=["a", "b"], last=True)
+    assert (figures["heldout_loss"], figures["attack_auc"], figures["member_rouge"]) == (2.0, 0.5, 0.3)
+    assert [one.split(":")[0] for one in fleet.events if "left out" in one] == [
+        f"the answer of site b to '{verb}' is left out" for verb in ("assess", "attack", "memorise")
+    ]
+
+
+def test_figures_of_which_sites_say_different_kinds_are_those_of_the_most(calls):
+    said = iter([{"x": 1.0}, {"x": {"y": 1.0}}, {"x": 3.0}, {"x": "more"}])
+    assert _means(list(said)) == {"x": 2.0}
 
 
 def test_memorisation_is_measured_once_and_only_if_wanted(calls):
@@ -283,7 +310,8 @@ def test_members_are_spread_in_proportion_to_the_sites_records():
 
 def test_every_member_counts_alike_but_every_personal_adapter_does(calls):
     sizes = {"a": 10, "b": 30, "c": 20}
-    monitor = Monitor(None, PUBLIC_RECORDS, EvaluationConfig(attack_records=6), Stream(0), sizes)
+    monitor = Monitor(None, PUBLIC_RECORDS, EvaluationConfig(attack_records=6), Stream(0))
+    monitor.sizes = sizes
 
     def asked(**options):
         fleet = fleet_of(lambda site, ask: Failure(site, "gone"))

@@ -13,7 +13,7 @@ def unit(rows):
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def by_hand(projected, targets, temperature, include_positive, similarity):
+def by_hand(projected, targets, temperature, positive, similarity):
     """Equation 4, term by term, in double precision."""
 
     def sim(a, b):
@@ -22,21 +22,21 @@ def by_hand(projected, targets, temperature, include_positive, similarity):
 
     total, rows = 0.0, range(len(projected))
     for i in rows:
-        others = [j for j in rows if include_positive or j != i]
+        others = [j for j in rows if positive or j != i]
         below = sum(math.exp(sim(projected[i], targets[j]) / temperature) for j in others)
         total -= math.log(math.exp(sim(projected[i], targets[i]) / temperature) / below)
     return total / len(projected)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("include_positive", [False, True])
-def test_the_loss_is_that_of_equation_4(include_positive, similarity):
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_loss_is_that_of_equation_4(positive, similarity):
     rng = np.random.default_rng(0)
     projected, targets = rng.normal(size=(5, 3)) * 2, unit(rng.normal(size=(5, 3))).astype(float)
     ours = contrastive_loss(
-        torch.tensor(projected), torch.tensor(targets), 0.5, include_positive=include_positive, similarity=similarity
+        torch.tensor(projected), torch.tensor(targets), 0.5, positive=positive, similarity=similarity
     )
-    assert float(ours) == pytest.approx(by_hand(projected, targets, 0.5, include_positive, similarity), rel=1e-12)
+    assert float(ours) == pytest.approx(by_hand(projected, targets, 0.5, positive, similarity), rel=1e-12)
 
 
 def test_the_least_loss_is_known():
@@ -44,7 +44,7 @@ def test_the_least_loss_is_known():
     simplex = torch.eye(32, dtype=torch.float64) - 1 / 32
     assert float(contrastive_loss(simplex, simplex, 0.5)) == pytest.approx(-2 + math.log(31) - 2 / 31)
     with_positive = math.log(math.exp(2) + 31 * math.exp(-2 / 31)) - 2
-    assert float(contrastive_loss(simplex, simplex, 0.5, include_positive=True)) == pytest.approx(with_positive)
+    assert float(contrastive_loss(simplex, simplex, 0.5, positive=True)) == pytest.approx(with_positive)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,10 @@ def found(projected, targets):
     return float(((projected @ targets.T).argmax(axis=1) == np.arange(len(targets))).mean())
 
 
-@pytest.mark.parametrize(("include_positive", "similarity"), [(False, "cosine"), (True, "cosine"), (True, "dot")])
-def test_a_projector_finds_texts_that_it_was_not_trained_on(spaces, include_positive, similarity):
+@pytest.mark.parametrize(("positive", "similarity"), [(False, "cosine"), (True, "cosine"), (True, "dot")])
+def test_a_projector_finds_texts_that_it_was_not_trained_on(spaces, positive, similarity):
     small, large = spaces
-    training = ProjectorTraining(
-        epochs=8, lr=3e-3, include_positive=include_positive, similarity=similarity, hidden=128, heldout=0
-    )
+    training = ProjectorTraining(epochs=8, lr=3e-3, positive=positive, similarity=similarity, hidden=128, heldout=0)
     before = train(small[:500], large[:500], 0, ProjectorTraining(epochs=0, heldout=0))
     after = train(small[:500], large[:500], 0, training)
     assert found(before.project(small[500:]), large[500:]) < 0.1

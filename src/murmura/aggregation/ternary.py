@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SITE_THRESHOLD = 0.07
 """T of Δ = T·mean|θ| where a site quantises what it has trained."""
 SERVER_THRESHOLD = 0.05
-"""The same where the server quantises the mean of what sites sent."""
+"""The same where the server quantises the mean of what sites sent (Xu et al. 2020)."""
 
 CODE_BITS = 2
 """Bits of a code on the wire."""
@@ -89,11 +89,6 @@ def dequantise(codes: Mapping[str, torch.Tensor], scales: torch.Tensor, shapes: 
         name: unpack(codes[name], shapes[name], name) * scale
         for name, scale in zip(sorted(codes), scales.float(), strict=True)
     }
-
-
-def requantise(state: State) -> Ternary:
-    """The server's quantisation of the mean, Δ = 0.05·mean|θ| (Xu et al. 2020)."""
-    return quantise(state, SERVER_THRESHOLD)
 
 
 def pack(codes: torch.Tensor) -> torch.Tensor:

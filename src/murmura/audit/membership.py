@@ -14,7 +14,7 @@ from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes
-from murmura.measure.membership import one_in_four
+from murmura.measure.membership import one_in_four, passes, score
 from murmura.measure.reader import Read, Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
@@ -113,14 +113,10 @@ class Scorer:
                 found += self._reader.read(self.runtime, *map(list, zip(*some, strict=True)))
                 progress.advance(sum(len(records) for _, records in some))
         before, after = found[: len(own) + 1], found[len(own) + 1 :]
-        passes = [_passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
+        members = [passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
         return Readings(
-            dict(zip(own, passes, strict=True)), [_passes(model, before[-1]) for model in after[len(own) :]], rows
+            dict(zip(own, members, strict=True)), [passes(model, before[-1]) for model in after[len(own) :]], rows
         )
-
-
-def _passes(model: Sequence[TokenScores], base: Sequence[TokenScores]) -> list[Passes]:
-    return [Passes(*both) for both in zip(model, base, strict=True)]
 
 
 def _closely(task: Task, sampling: Sampling) -> Read:
@@ -154,24 +150,20 @@ def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:
 
 def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScores:
     """Members, site by site in the order of the sample, against others."""
-
-    def score(one: Passes) -> float:
-        return attack(one) if len(one.model.nll) else 0.0
-
-    members = [score(one) for own in readings.members.values() for one in own]
+    members = [score(attack, one) for own in readings.members.values() for one in own]
     rows = [readings.rows[site] for site, own in readings.members.items() for _ in own]
-    others = [[score(one) for one in some] for some in readings.others]
+    others = [[score(attack, one) for one in some] for some in readings.others]
     return AttackScores(np.array(members), np.array(others), np.array(rows, dtype=np.int64))
 
 
-def min_k(passes: Passes) -> float:
+def min_k(one: Passes) -> float:
     """Min-K%++ (Zhang et al. 2024, arXiv 2404.02936) of a record with at least one token: is it a mode of what the
     model would write? The higher, the more it looks like one that was trained on.
 
     With μ and σ the mean and standard deviation of log p(z) over tokens z that the model itself draws at a place, a
     token's score is (log p(x) − μ)/σ; the record's is the mean of the lowest k % of them, of one at least.
     """
-    scores = passes.model
+    scores = one.model
     assert isinstance(scores, CloseScores)
     each = (-scores.nll.astype(np.float64) - scores.mean) / np.maximum(scores.std, _LEAST)
     return float(np.sort(each)[: max(1, int(len(each) * _SHARE))].mean())

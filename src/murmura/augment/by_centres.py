@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from murmura.augment import noise
 from murmura.augment.config import ENCODER, SITE_ENCODER
 from murmura.augment.strategies import Chosen, FromPool, Rows, Selections
 from murmura.errors import RunError
 from murmura.federation.forecast import Forecast, Trial, Work, seconds
+from murmura.finite import is_finite
 from murmura.retrieval.approximate import Index
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import Centres
@@ -31,7 +33,7 @@ from murmura.retrieval.selection import covering, facility_location, greedy
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
-    from murmura.federation.wire.messages import Payload
+    from murmura.federation.wire.messages import Payload, Reply
     from murmura.retrieval.encoder import Encoder
     from murmura.retrieval.pool import Pool
 
@@ -187,7 +189,7 @@ class ByCentres(FromPool):
         for reply in fleet.ask("centres", sites, each, **asked):
             if "privacy" in reply.fields:  # first of all: the centres have left, whatever becomes of the others
                 noise.reported(server).record(reply.site, reply["privacy"], answers=1)
-            told[reply.site] = _centres(reply.site, reply["centres"].numpy(), reply["sizes"].numpy(), width, round)
+            told[reply.site] = _centres(reply, width, round)
         if self.config.noise_multiplier is not None:
             self.guarantee = noise.guaranteed(server, self.config)
         few = {site: len(own) for site, own in told.items() if len(own) < self.config.clusters}
@@ -227,14 +229,7 @@ class ByCentres(FromPool):
             rows = stream.numpy().choice(len(pool), min(c.projector_records, len(pool)), replace=False)
             small = Cached(self._encoder(server)).embed([record.question for record in pool.records(rows)])
             training = ProjectorTraining(
-                c.projector_epochs,
-                c.projector_lr,
-                c.projector_batch,
-                c.projector_temperature,
-                c.projector_positive,
-                c.projector_similarity,
-                c.projector_hidden,
-                c.projector_heldout,
+                **{one.name: getattr(c, f"projector_{one.name}") for one in fields(ProjectorTraining)}
             )
             self._trained = train(small, pool.vectors[rows], stream.integer(), training)
             server.tell(self._trained.in_words)
@@ -328,16 +323,19 @@ class Direct(ByCentres):
         return found
 
 
-def _centres(site: str, points: Vectors, sizes: Rows, width: int, round: int) -> Centres:
+def _centres(reply: Reply, width: int, round: int) -> Centres:
     """What a site has sent, as far as it can be used.
 
     Raises:
         RunError: it cannot.
     """
-    if points.ndim != 2 or sizes.shape != points.shape[:1] or not np.isfinite(points).all():
+    none = torch.zeros(0)
+    points, sizes = (reply.fields.get(name, none) for name in ("centres", "sizes"))
+    if points.ndim != 2 or sizes.shape != points.shape[:1] or not is_finite(points):
         what = "the centres that came are not a table of finite numbers with a size for each"
     elif points.shape[1] != width:
         what = f"the centres have {points.shape[1]} dimensions, and {width} are expected: another encoder is used there"
     else:
-        return Centres(points.astype(np.float32), sizes.astype(np.int64))
-    raise RunError(what, where=f"site {site}, round {round}", fix="Use the same release and the same encoder there.")
+        return Centres(points.float().numpy(), sizes.long().numpy())
+    fix = "Use the same release and the same encoder there."
+    raise RunError(what, where=f"site {reply.site}, round {round}", fix=fix)

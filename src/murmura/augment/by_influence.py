@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,13 +16,12 @@ import numpy.typing as npt
 import torch
 
 from murmura.augment.influence import features, field, influences, projection
-from murmura.augment.strategies import Chosen, FromPool, Rows, Selections
+from murmura.augment.strategies import Chosen, FromPool, Rows, Selections, beginnings
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.errors import RunError
 from murmura.federation.forecast import Forecast, Trial, Work, seconds
 from murmura.finite import is_finite
 from murmura.progress import bar, phase
-from murmura.retrieval.search import Found
 from murmura.streams import Stream
 from murmura.training.by_example import at_once
 from murmura.training.config import LocalTraining
@@ -98,7 +96,7 @@ class LESS(FromPool):
         for site, own in zip(told, scores.T, strict=True):
             order = np.argsort(-own, kind="stable")
             order = order[free[order] & np.isfinite(own[order])]
-            [found] = self.afford(pool, partial(_beginning, Found(rows[order], own[order])))
+            [found] = self.afford(pool, beginnings(rows[order], own[order]))
             given[site] = Chosen(found.rows, found.scores)
             if self.config.dedup == "all":
                 free[order[: len(found.rows)]] = False
@@ -143,10 +141,10 @@ class LESS(FromPool):
         sent: dict[str, Any] = {field(epoch): one.state for epoch, one in enumerate(milestones)}
         told = {}
         for reply in fleet.ask("features", sites, epochs=len(milestones), **sent):
-            found: torch.Tensor = reply["features"]
-            like = (len(milestones), found.shape[1] if found.dim() == 3 else 0, self.config.less_dimension)
-            if found.shape != like or not is_finite(found):
-                what = f"the gradients that came are no table of finite numbers [{like[0]}, records, {like[2]}]"
+            found, ends = reply.fields.get("features"), (len(milestones), self.config.less_dimension)
+            known = isinstance(found, torch.Tensor) and found.dim() == 3 and is_finite(found)
+            if found is None or not known or (found.shape[0], found.shape[2]) != ends:
+                what = f"the gradients that came are no table of finite numbers [{ends[0]}, records, {ends[1]}]"
                 fix = "Use the same release and the same options there."
                 raise RunError(what, where=f"site {reply.site}, round {round}", fix=fix)
             told[reply.site] = found
@@ -173,10 +171,6 @@ class LESS(FromPool):
         if count is None or count >= len(free):
             return free
         return np.sort(stream.numpy().choice(free, count, replace=False))
-
-
-def _beginning(found: Found, most: int) -> list[Found]:
-    return [Found(found.rows[:most], found.scores[:most])]
 
 
 def _tokenised(bench: ModelRuntime, pool: Pool, rows: Rows) -> Iterator[tuple[int, Tokenised]]:

@@ -214,7 +214,7 @@ class RandomRows(FromPool):
         given = {}
         for site in sites:
             order = (self.stream(server, round) / "random" / site).numpy().permutation(np.flatnonzero(free))
-            [found] = self.afford(pool, _beginnings(order))
+            [found] = self.afford(pool, beginnings(order))
             given[site] = Chosen(found.rows)
             if self.config.dedup == "all":
                 free[found.rows] = False
@@ -224,10 +224,10 @@ class RandomRows(FromPool):
         return "drawn at random"
 
 
-def _beginnings(rows: Rows) -> Callable[[int], list[Found]]:
-    """A ranking without scores."""
-    none = np.zeros(len(rows), np.float32)
-    return lambda most: [Found(rows[:most], none[:most])]
+def beginnings(rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> Callable[[int], list[Found]]:
+    """A ranking, as ``afford`` takes it; without scores all are 0."""
+    own = np.zeros(len(rows), np.float32) if scores is None else scores
+    return lambda most: [Found(rows[:most], own[:most])]
 
 
 def strategy(config: AugmentConfig) -> Strategy:

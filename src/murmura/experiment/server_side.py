@@ -126,7 +126,7 @@ class ServerSide:
         Raises:
             RunError: one is not of this run's kind or version.
         """
-        answered, sizes = [], dict(self.monitor.sizes or {})
+        answered, sizes = [], dict(self.monitor.sizes)
         each = {site: {"resumed": site in known} for site in sites}
         for reply in self.fleet.ask("join", sites, each, refused=_incomplete, experiment=self.digest):
             if reply["versions"]["messages"] != VERSION:

@@ -149,13 +149,7 @@ def _per_token(
 def score(
     bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, tokens_per_pass: int, description: str = "score"
 ) -> list[Score]:
-    """Score each record's labelled tokens under its slot's adapter.
-
-    Args:
-        items: tokenised records; labels say which tokens count.
-        slots: the bank slot that reads each record.
-        tokens_per_pass: padded tokens that go through the model at once.
-    """
+    """As ``token_scores``, summed over a record's tokens."""
     found = _per_token(bank, items, slots, [_nll], tokens_per_pass, description)
     return [Score(float(nll.sum(dtype=np.float64)), len(nll)) for (nll,) in found]
 

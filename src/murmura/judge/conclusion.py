@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from murmura.errors import ConfigError
-from murmura.judge.judges import TOKENS, LocalJudge, endpoint
+from murmura.judge.judges import TOKENS, LocalJudge
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
 from murmura.report.sections.judged import doubts, table
 from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
+from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.generators import Generator
 from murmura.units import count
 
@@ -21,7 +22,7 @@ BEFORE = "its model before training"
 
 
 def begin(by: str | None, url: str | None, model: str | None, key: str | None) -> Generator:
-    """The judge that options name.
+    """The judge that options name. One behind an endpoint is asked as a conversation at temperature 0.
 
     Raises:
         ConfigError: they name none, or two.
@@ -36,7 +37,8 @@ def begin(by: str | None, url: str | None, model: str | None, key: str | None) -
         return LocalJudge(by)
     if model is None or url is None:
         raise ConfigError("the server has to be told which model", where="--endpoint", fix="Give --model NAME.")
-    return endpoint(url, model, key)
+    again = "give the same command again"
+    return Endpoint(url, model, chat=True, temperature=0.0, max_tokens=TOKENS, key_variable=key, again=again)
 
 
 def conclude(

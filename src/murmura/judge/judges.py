@@ -11,8 +11,7 @@ from murmura.errors import ConfigError
 from murmura.generation.writer import complete
 from murmura.model_runtime import bank_of
 from murmura.precision import in_bfloat16
-from murmura.synthesis.endpoint import Endpoint
-from murmura.synthesis.generators import Answer, Generator, Request
+from murmura.synthesis.generators import Answer, Request
 
 TOKENS = 200  # most of a verdict, which is four short lines
 _ROWS = 16
@@ -64,20 +63,3 @@ class LocalJudge:
         asked = [{"role": "user", "content": prompt}]
         found = self._tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
         return list(self._tokenizer(found, add_special_tokens=False)["input_ids"])
-
-
-def endpoint(url: str, model: str, key_variable: str | None) -> Generator:
-    """A model behind an OpenAI-compatible server, asked as a conversation at temperature 0.
-
-    Raises:
-        ConfigError: as ``Endpoint``.
-    """
-    return Endpoint(
-        url,
-        model,
-        chat=True,
-        temperature=0.0,
-        max_tokens=TOKENS,
-        key_variable=key_variable,
-        again="give the same command again",
-    )

@@ -9,7 +9,7 @@ strongest, and the others say how strong it is, so that the choice flatters nobo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
+    from murmura.generation.scoring import TokenScores
     from murmura.tasks.task import Task
 
 _APART = 4  # one in so many decides which attack is the strongest
@@ -41,13 +42,18 @@ def scores(
     base = runtime.origin
     with phase("attack"):
         found = reader.read(runtime, [*adapters, *[base] * len(adapters)], [*records, *records])
-    pairs = zip(found[: len(adapters)], found[len(adapters) :], strict=True)
-    passes = [[Passes(*both) for both in zip(own, known, strict=True)] for own, known in pairs]
-    return [{name: np.array([_score(name, one) for one in some]) for name in task.attacks} for some in passes]
+    read = [passes(*both) for both in zip(found[: len(adapters)], found[len(adapters) :], strict=True)]
+    return [{name: np.array([score(ATTACKS[name], one) for one in some]) for name in task.attacks} for some in read]
 
 
-def _score(name: str, passes: Passes) -> float:
-    return ATTACKS[name](passes) if len(passes.raised) else 0.0
+def passes(model: Sequence[TokenScores], base: Sequence[TokenScores]) -> list[Passes]:
+    """Of each record both readings."""
+    return [Passes(*both) for both in zip(model, base, strict=True)]
+
+
+def score(attack: Callable[[Passes], float], one: Passes) -> float:
+    """A record's score by an attack; 0 where no token of it is read."""
+    return attack(one) if len(one.raised) else 0.0
 
 
 def chosen(records: Sequence[Any], most: int, stream: Stream) -> list[Any]:

@@ -32,6 +32,9 @@ UNLIKE = (
 )
 
 
+_CONTINUED = ("rouge", "exact", "prefix")  # what a site says of what its records were completed with
+
+
 class Monitor:
     """Measures a run from outside its method.
 
@@ -40,8 +43,10 @@ class Monitor:
         evaluation_set: public records to measure with.
         config: what is measured and how often; attacks too if that is left out.
         stream: the run's randomness.
-        sizes: number of records of each site. Unless it is known for all sites, they count alike.
         canaries: those that were written into the sites' records, if any were.
+
+    Attributes:
+        sizes: number of records of each site. Unless it is known for all sites, they count alike.
     """
 
     def __init__(
@@ -50,12 +55,12 @@ class Monitor:
         evaluation_set: EvaluationSet,
         config: EvaluationConfig,
         stream: Stream,
-        sizes: Mapping[str, int] | None = None,
         canaries: Canaries | None = None,
     ) -> None:
         config = config.settled(promises=False)
         self.runtime, self.evaluation_set, self.config, self.stream = runtime, evaluation_set, config, stream
-        self.sizes, self._canaries = sizes or {}, canaries
+        self.sizes: Mapping[str, int] = {}
+        self._canaries = canaries
         self._planted = Counter(canary.site for canary in canaries.canaries) if canaries else Counter[str]()
         self._nonmembers = Nonmembers(evaluation_set, config.attack_records, stream) if config.attacks else None
         self._round = 0
@@ -160,7 +165,8 @@ class Monitor:
         self, fleet: Fleet, public: EvaluationSet, sites: Sequence[str], common: Mapping[str, State]
     ) -> Figures:
         asked: dict[str, Any] = {**public.to_payload(), **common}
-        return _means([reply["figures"] for reply in fleet.ask("assess", sites, None, **asked)])
+        replies = fleet.ask("assess", sites, None, refused=_without_figures, **asked)
+        return _means([reply["figures"] for reply in replies])
 
     def _attack(
         self, fleet: Fleet, nonmembers: Nonmembers, adapter: State, personal: Sequence[str], common: Mapping[str, State]
@@ -207,12 +213,9 @@ class Monitor:
         """Let each site have that many of its records completed; means over records."""
         each: dict[str, dict[str, Any]] = {site: {"records": count, **attacked} for site, count in counts.items()}
         self._spare_canaries(each)
-        replies = list(fleet.ask("memorise", list(each), each=each))
+        replies = list(fleet.ask("memorise", list(each), each=each, refused=_unmeasured))
         weights = [reply["records"] for reply in replies]
-        return {
-            f"member_{name}": _mean([reply[name] for reply in replies], weights)
-            for name in ("rouge", "exact", "prefix")
-        }
+        return {f"member_{name}": _mean([reply[name] for reply in replies], weights) for name in _CONTINUED}
 
 
 def _unlike(fields: Payload, tally: State) -> str | None:
@@ -225,6 +228,16 @@ def _unlike(fields: Payload, tally: State) -> str | None:
         if one is not None and (why := misfit({name: one}, {name: tally})):
             return why
     return None
+
+
+def _without_figures(fields: Payload) -> str | None:
+    return None if isinstance(fields.get("figures"), Mapping) else "it has no table of figures"
+
+
+def _unmeasured(fields: Payload) -> str | None:
+    """Why what a site's records were completed with has no mean with that of others; None where it has."""
+    known = all(isinstance(fields.get(name), int | float) for name in _CONTINUED)
+    return misfit(fields, {"records": 0}) if known else "it has not all of the figures"
 
 
 def attacked(sizes: Mapping[str, int | None], most: int, stream: Stream) -> dict[str, int]:
@@ -257,16 +270,18 @@ def _spread(sizes: Mapping[str, int], total: int, rng: Random) -> dict[str, int]
     return {site: counts[site] for site in sizes if counts[site]}
 
 
-def _means(figures: Sequence[Figures]) -> Figures:
-    """The mean of every figure that is a number, or a table of numbers; None where nobody has the figure. The bins of a
-    plot have no mean."""
+def _means(figures: Sequence[Mapping[str, Any]]) -> Figures:
+    """The mean of every figure that is a number, or a table of numbers, whichever more sites say; None where nobody has
+    the figure. The bins of a plot have no mean."""
     means: Figures = {}
     for name in dict.fromkeys(name for one in figures for name in one):
         known = [one[name] for one in figures if one.get(name) is not None]
-        if known and isinstance(known[0], dict):
-            means[name] = _means(known)
-        elif not known or not isinstance(known[0], list):
-            means[name] = _mean(known)
+        tables = [one for one in known if isinstance(one, Mapping)]
+        numbers = [one for one in known if isinstance(one, int | float)]
+        if len(tables) > len(numbers):
+            means[name] = _means(tables)
+        elif numbers or not known:
+            means[name] = _mean(numbers)
     return means
 
 

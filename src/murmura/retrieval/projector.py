@@ -24,27 +24,13 @@ _PATIENCE = 3  # epochs without gain on the texts held out
 
 @dataclass(frozen=True, slots=True)
 class ProjectorTraining:
-    """How a projector is trained.
-
-    The authors' code has a hidden layer of 128 units, and three epochs at 1e-4 (``heldout`` 0).
-
-    Args:
-        epochs: Most passes over the texts; with ``heldout`` 0, all of them are made.
-        lr: Adam's rate.
-        batch: Texts in a batch, which are each other's negatives; at least 2.
-        temperature: τ.
-        include_positive: Whether the text itself stands in the denominator too (cross-entropy).
-        similarity: Cosine, or the dot product with the projection as it comes out.
-        hidden: Units of the hidden layer.
-        heldout: This share of the texts is not trained on, at least 2; training ends when the loss on them has not
-            fallen for three epochs, and the weights of the epoch in which it was least are kept.
-    """
+    """How a projector is trained: the options of ``[augment]`` that begin with ``projector_``, without that."""
 
     epochs: int = 100
     lr: float = 1e-3
     batch: int = 32
     temperature: float = 0.5
-    include_positive: bool = False
+    positive: bool = False
     similarity: Similarity = "cosine"
     hidden: int = 512
     heldout: float = 0.1
@@ -88,7 +74,7 @@ def contrastive_loss(
     targets: torch.Tensor,
     temperature: float,
     *,
-    include_positive: bool = False,
+    positive: bool = False,
     similarity: Similarity = "cosine",
 ) -> torch.Tensor:
     """Equation 4 of FedDCA, as a mean over the batch: the projection of each text φ_i is drawn to the large encoder's
@@ -100,14 +86,14 @@ def contrastive_loss(
         projected: φ, [b, d'], b at least 2.
         targets: h', [b, d'].
         temperature: τ.
-        include_positive: Whether j = i is in the sum, as in the authors' code but not in the equation.
+        positive: Whether j = i is in the sum, as in the authors' code but not in the equation.
         similarity: The equation's cosine, or the authors' dot product.
     """
     if similarity == "cosine":
         projected, targets = F.normalize(projected, dim=1), F.normalize(targets, dim=1)
     scores = projected @ targets.T / temperature
     positives = scores.diagonal()
-    if not include_positive:
+    if not positive:
         itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
         scores = scores.masked_fill(itself, -math.inf)
     return (scores.logsumexp(dim=1) - positives).mean()
@@ -175,7 +161,7 @@ def _pass(
             layers(inputs[batch]),
             targets[batch],
             training.temperature,
-            include_positive=training.include_positive,
+            positive=training.positive,
             similarity=training.similarity,
         )
         if adam is not None:

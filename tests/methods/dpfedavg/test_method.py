@@ -23,7 +23,7 @@ from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 from tests.federation.engines.wired import Wired
-from tests.federation.world import QUIET, failing, make_world
+from tests.federation.world import QUIET, failing, lying, make_world
 from tests.methods.dpfedavg.helpers import (
     HUGE,
     TRAINING,
@@ -283,6 +283,16 @@ def test_updates_of_another_shape_are_refused(tokenizer, tmp_path):
     world.fleet.engine.answer = lambda site, ask: Reply(site, {"update": {"w": torch.zeros(2)}})
     with pytest.raises(RunError, match=r"the answer of site \w+ to 'train_clipped' is left out: '.*' is missing"):
         method.lead(world.server, world.fleet)
+
+
+@pytest.mark.parametrize("listening", [LISTENING, QUIET])
+@pytest.mark.parametrize("fields", [{}, {"update": {"w": torch.zeros(2)}}])
+def test_an_update_of_another_shape_is_left_out_whoever_looks_at_it(tokenizer, tmp_path, listening, fields):
+    engine = lying(LocalEngine, {"train_clipped": fields})
+    world = run(tokenizer, tmp_path, dpfedavg(rounds=1), engine=engine, evaluation=listening)
+    assert any(
+        "the answer of site site-1 to 'train_clipped' is left out" in one for one in world.server.rows[1]["events"]
+    )
 
 
 # ---- the local rule --------------------------------------------------------------------------------------------------

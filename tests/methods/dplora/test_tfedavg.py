@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from murmura.aggregation.ternary import dequantise, quantise, requantise, ternary
+from murmura.aggregation.ternary import SERVER_THRESHOLD, dequantise, quantise, ternary
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
@@ -14,7 +14,7 @@ from murmura.training.bank import Bank
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean
 from tests.conftest import make_llama
-from tests.federation.world import SPEC, TRAINING, failing, lead, make_world
+from tests.federation.world import SPEC, TRAINING, failing, lead, lying, make_world
 from tests.training.helpers import assert_close, assert_same, random_state
 
 
@@ -81,7 +81,7 @@ def test_training_goes_through_it(tokenizer, tmp_path):
 
 def test_a_round_by_hand(tokenizer, tmp_path):
     world = make_world(tokenizer, method := tfedavg(rounds=1, tolerance=1e9), tmp_path)
-    start = through_the_wire(world.server.adapter, requantise(world.server.adapter))
+    start = through_the_wire(world.server.adapter, quantise(world.server.adapter, SERVER_THRESHOLD))
     method.lead(world.server, world.fleet)
     uploads = []
     for site in world.sites:
@@ -89,7 +89,7 @@ def test_a_round_by_hand(tokenizer, tmp_path):
         trained = cohort.train(cohort.own(), [start], TRAINING.lr, "private", around=ternary_pass)[0].state
         uploads.append((through_the_wire(trained, quantise(trained)), 1))
     mean = weighted_mean(uploads)
-    assert_close(world.server.adapter, through_the_wire(mean, requantise(mean)))
+    assert_close(world.server.adapter, through_the_wire(mean, quantise(mean, SERVER_THRESHOLD)))
 
 
 def test_a_fresh_adapter_survives_its_zeros(tokenizer, tmp_path):
@@ -132,7 +132,7 @@ def test_the_ternary_adapter_is_measured_against_the_float_one(tokenizer, tmp_pa
     from murmura.measure.heldout import losses
     from murmura.methods.dplora.tfedavg import settle
 
-    light = through_the_wire(state, requantise(state))
+    light = through_the_wire(state, quantise(state, SERVER_THRESHOLD))
     found = losses(world.runtime, world.server.evaluation_set, [light, state])
     settle(world.server, state, 0)
     assert_same(world.server.adapter, light if found[0] <= found[1] else state)
@@ -145,6 +145,15 @@ def test_uploads_are_attacked_as_what_they_stand_for(tokenizer, tmp_path):
 
     world = lead(tokenizer, tfedavg(rounds=1), tmp_path, evaluation=EvaluationConfig(sample=2, uploads=1))
     assert world.server.rows[1]["upload_auc"] is not None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"codes": 1.0, "scales": 1.0}, {"codes": {"w": torch.zeros(2, dtype=torch.uint8)}, "scales": torch.zeros(1)}],
+)
+def test_codes_of_another_adapter_are_left_out(tokenizer, tmp_path, fields):
+    world = lead(tokenizer, tfedavg(rounds=1), tmp_path, engine=lying(LocalEngine, {"train_ternary": fields}))
+    assert any("site-1 to 'train_ternary' is left out" in one for one in world.server.rows[1]["events"])
 
 
 def test_a_dead_site_is_left_out(tokenizer, tmp_path):

@@ -34,7 +34,7 @@ from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
 from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
-from tests.federation.world import begun, connect, failing, verbs_of
+from tests.federation.world import begun, connect, failing, lying, verbs_of
 from tests.methods.harness import furthest, same
 
 WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")}
@@ -158,6 +158,13 @@ def test_a_site_that_missed_all_training_annotates_too(llama, tokenizer, tmp_pat
     away = failing(LocalEngine, lambda site, ask: (site, ask.verb) == ("site-1", "train") and ask.round == 1)
     world = World(llama, tokenizer, tmp_path, config(), engine=away).lead()
     assert [row.get("annotated") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
+
+
+@pytest.mark.parametrize("fields", [{}, {"annotated": 2}, {"annotated": 2, "left": 0, "right": "all"}])
+def test_what_cannot_be_counted_of_annotating_is_left_out(llama, tokenizer, tmp_path, fields):
+    world = World(llama, tokenizer, tmp_path, config(), engine=lying(LocalEngine, {"annotate": fields})).lead()
+    assert [row.get("annotated") for row in world.rows] == [None, 6, 6, None]
+    assert any("site-1 to 'annotate' is left out" in one for one in world.rows[1]["events"])
 
 
 def test_a_closed_gate_annotates_nothing_until_the_last_event_and_both_are_told(llama, tokenizer, tmp_path, capsys):

@@ -123,6 +123,26 @@ def test_survivors_are_varied_and_the_seeds_are_those_of_all_rounds(tmp_path):
     assert world.noted["seeds"] == len(set(union(once, world.server))) and world.noted["most_votes"] == 2
 
 
+@pytest.mark.parametrize("lie", [{}, {"distance": 1.0}, {"distance": {"a": 1.0}, "texts": 1}])
+def test_distances_that_cannot_be_added_are_left_out(tmp_path, lie):
+    class Telling(Replies):
+        def sum(self, verb, sites, like=None, **options):
+            told = Replies({"distance": 1.5, "texts": 3}, lie) if verb == "report_distance" else self
+            found = Replies.sum(told, verb, sites, like, **options)
+            self.events = told.events
+            return found
+
+    world = evolution(tmp_path, Telling(at(4), at(4)), distance=True)
+    world.evolution.round(1)
+    assert world.noted["population_distance"] == 0.5 and len(world.evolution.fleet.events) == 1
+
+
+def test_no_distance_is_told_where_nobody_has_one(tmp_path):
+    world = evolution(tmp_path, Replies(), distance=True)
+    world.evolution._tell_distance(np.zeros((2, 2), np.float32))
+    assert "population_distance" not in world.noted
+
+
 def test_a_candidate_is_as_many_seeds_as_it_was_drawn_times_unless_all_survive_alike(tmp_path):
     """Hou et al. 2024, section 3: duplicates give more representation."""
     world = evolution(tmp_path, Replies(at(*[4] * 6, 9), at(9)))

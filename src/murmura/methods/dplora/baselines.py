@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from murmura.aggregation.mean import WeightedMean
-from murmura.aggregation.ternary import CODE_BITS, dequantise, quantise
+from murmura.aggregation.ternary import CODE_BITS, quantise
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.traits import AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
@@ -132,15 +132,13 @@ class TFedAvg(Averaging):
 
     def _round(self, server: Server, fleet: Fleet, lr: float) -> None:
         sent = tfedavg.outgoing(server)
-        mean, shapes, answered = WeightedMean(uniform=True), tfedavg.shapes(server.adapter), 0
-        for reply in fleet.ask("train_ternary", fleet.sites, lr=lr, **sent):
+        mean, read = WeightedMean(uniform=True), tfedavg.reading(server.adapter)
+        for reply in fleet.ask("train_ternary", fleet.sites, read=read, lr=lr, **sent):
             server.note_loss(reply["loss"])
-            upload = dequantise(reply["codes"], reply["scales"], shapes)
-            mean.add(upload, 1)
-            answered += 1
-            server.observe_upload(reply.site, upload)
+            mean.add(reply["adapter"], 1)
+            server.observe_upload(reply.site, reply["adapter"])
         server.count({"sent_down.ternary" if "codes" in sent else "sent_down.float": 1})
-        if answered:
+        if mean.count:
             tfedavg.settle(server, mean.result(), self.config.tolerance)
 
     @verb(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
-from murmura.aggregation.ternary import SITE_THRESHOLD, dequantise, requantise, ternary
+from murmura.aggregation.ternary import SERVER_THRESHOLD, SITE_THRESHOLD, dequantise, quantise, ternary
+from murmura.errors import RunError
 from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.sums import misfit
 from murmura.measure.heldout import losses
 from murmura.training.adapter import State
 from murmura.training.bank import Bank
@@ -55,7 +57,7 @@ def settle(server: Server, mean: State, tolerance: float) -> None:
     Args:
         tolerance: how much larger the loss may be, by share of the float mean's.
     """
-    packed = requantise(mean)
+    packed = quantise(mean, SERVER_THRESHOLD)
     light = dequantise(packed.codes, packed.scales, shapes(mean))
     found = losses(server.runtime, server.evaluation_set, [light, mean])
     for name in _SENT:
@@ -76,6 +78,28 @@ def outgoing(server: Server) -> Payload:
     if not server.store[_DECIDED]:
         return {"adapter": server.adapter}
     return {name: server.store[name] for name in _SENT}
+
+
+def reading(adapter: State) -> Callable[[Payload], Payload]:
+    """What reads a site's reply as the adapter that its codes stand for.
+
+    Args:
+        adapter: one as all sites train it.
+    """
+    like = quantise(adapter)
+    fitting: Payload = {"codes": like.codes, "scales": like.scales, "loss": 0.0}
+
+    def read(fields: Payload) -> Payload:
+        """
+        Raises:
+            RunError: the fields are not those of such an adapter.
+        """
+        if why := misfit(fields, fitting):
+            raise RunError(why)
+        upload = dequantise(fields["codes"], fields["scales"], shapes(adapter))
+        return {"adapter": upload, "loss": fields.get("loss")}
+
+    return read
 
 
 def received(payload: Payload, bank: Bank) -> State:

@@ -14,8 +14,9 @@ from murmura.data.selection import label_order
 from murmura.errors import DataError
 from murmura.federation.forecast import Forecast, Part, Work, few
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
-from murmura.federation.wire.messages import Ask, Reply
+from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
+from murmura.federation.wire.sums import misfit
 from murmura.measure.ensemble import ensemble, soft_labels
 from murmura.measure.labelled import pattern_scores, validated, weigh
 from murmura.methods.averaging import Averaging
@@ -122,7 +123,7 @@ class LPFL(Averaging):
             return
         asked: dict[str, Any] = {"event": event, "accuracy": measured, "patterns": weights}
         annotated = left = right = known = 0
-        for reply in server.ask("annotate", fleet.sites, None, **asked):
+        for reply in server.ask("annotate", fleet.sites, None, refused=_unlike, **asked):
             annotated, left = annotated + reply["annotated"], left + reply["left"]
             if "right" in reply.fields:
                 right, known = right + reply["right"], known + reply["annotated"]
@@ -241,6 +242,11 @@ class LPFL(Averaging):
         if c.labelled_records is not None:
             return min(c.labelled_records, records)
         return records if c.labelled_share is None else round(c.labelled_share * records)
+
+
+def _unlike(fields: Payload) -> str | None:
+    """Why what a site says of its annotating cannot be added up; None where it can."""
+    return misfit(fields, {"annotated": 0, "left": 0} | ({"right": 0} if "right" in fields else {}))
 
 
 def _annotate(runtime: ModelRuntime, records: Sequence[Any], count: int) -> None:

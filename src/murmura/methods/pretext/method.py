@@ -64,10 +64,6 @@ class Pretext(Method):
 
     config: PretextConfig
 
-    def __init__(self, config: PretextConfig, rule: Any = None) -> None:
-        super().__init__(config, rule)
-        self._ballots: Ballots | None = None
-
     @property
     def traits(self) -> Traits:
         single = "sites send it texts" if self.config.seeds in ("private", "paraphrased") else ""
@@ -291,7 +287,7 @@ class Pretext(Method):
         """Vote for the candidates nearest to the site's texts (Hou et al. 2024, Algorithm 2)."""
         from murmura.methods.pretext.ballots import require_allowed, required
 
-        votes = self._own().votes(cohort, required(ask["candidates"]))
+        votes = self._ballots.votes(cohort, required(ask["candidates"]))
         require_allowed(self.config, cohort, votes)
         if self.distributed_noise:
             from murmura.methods.pretext.guarantee import plan, share_added
@@ -313,7 +309,7 @@ class Pretext(Method):
         """Tell how far the site's texts are from the candidates."""
         from murmura.methods.pretext.ballots import required
 
-        found = self._own().distances(cohort, required(ask["candidates"]))
+        found = self._ballots.distances(cohort, required(ask["candidates"]))
         return cohort.reply(distance=[sum(own) for own in found], texts=[len(own) for own in found])
 
     @verb(releases={"texts": Texts("all its texts, in clear")}, slots=False)
@@ -328,10 +324,9 @@ class Pretext(Method):
 
         return cohort.reply(texts=written(self.config, cohort, ask["low"], ask["high"]))
 
-    def _own(self) -> Ballots:
+    @cached_property
+    def _ballots(self) -> Ballots:
         """What this process knows of its sites' texts."""
-        if self._ballots is None:
-            from murmura.methods.pretext.ballots import Ballots
+        from murmura.methods.pretext.ballots import Ballots
 
-            self._ballots = Ballots(self.config)
-        return self._ballots
+        return Ballots(self.config)

@@ -62,7 +62,7 @@ def public_texts(config: PretextConfig, measured_with: Iterable[str]) -> list[st
 
 def sent(replies: Iterable[Reply], sites: Sequence[str]) -> list[str]:
     """The texts that sites have sent, in the order of the sites, whoever answered first."""
-    found = {reply.site: reply["texts"] for reply in replies}
+    found = {reply.site: reply.fields.get("texts") or [] for reply in replies}
     return [text for site in sites for text in found.get(site, [])]
 
 

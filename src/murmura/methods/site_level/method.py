@@ -18,7 +18,7 @@ from murmura.federation.method import Method
 from murmura.federation.traits import Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
-from murmura.federation.wire.sums import Sum
+from murmura.federation.wire.sums import Sum, misfit
 from murmura.methods.local_rules import local_rule
 from murmura.methods.site_level.config import SiteLevelConfig
 from murmura.privacy.clipping import SiteClipping, clip
@@ -193,10 +193,11 @@ class SiteLevel(Method):
 
     def _summed(self, server: Server, cohort: Sequence[str], like: State, **asked: Any) -> Sum:
         """The sum of the cohort's replies. Single ones are only looked at where single uploads are to be attacked."""
+        reply_like = {"update": like} | self._bit(True)
         if not server.listens:
-            return server.sum("train_clipped", cohort, like={"update": like} | self._bit(True), **asked)
+            return server.sum("train_clipped", cohort, like=reply_like, **asked)
         sums = Sum()
-        for reply in server.ask("train_clipped", cohort, **asked):
+        for reply in server.ask("train_clipped", cohort, refused=lambda fields: misfit(fields, reply_like), **asked):
             sums.add(reply.site, reply.fields)
             change = self.left(reply["update"], server.adapter)
             server.observe_upload(reply.site, {name: like[name] + change[name] for name in like})

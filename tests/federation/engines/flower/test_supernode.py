@@ -1,5 +1,7 @@
 """What a site has opened for Flower is closed where Flower's programs cannot be started."""
 
+import threading
+
 import pytest
 
 from murmura.errors import RunError
@@ -41,3 +43,41 @@ def test_nothing_is_left_open_where_it_cannot_be_started(tmp_path, monkeypatch, 
         supernode.SuperNode(tmp_path / "node", "server:1", tmp_path / "ca.crt", tmp_path / "key", tmp_path / "door")
     assert len(opened) == 1 + started and sorted(closed) == sorted(opened)
     assert not temporary.exists()
+
+
+def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(tmp_path, monkeypatch, capsys):
+    made, watched = [], threading.Event()
+
+    class Gateway:
+        port = 1
+
+        def __init__(self, *parts, **rules):
+            self.close = lambda: None
+
+    class Child:
+        said = "no memory"
+
+        def __init__(self, name, *parts):
+            if len(made) == 2:
+                made.append(None)
+                raise RunError(f"{name} could not be started")
+            self.name, self.is_alive, self.ended = name, True, 0
+            made.append(self)
+            if len(made) == 4:
+                watched.set()
+
+        def end(self):
+            self.ended += 1
+
+    monkeypatch.setattr(supernode, "Gateway", Gateway)
+    monkeypatch.setattr(supernode, "Child", Child)
+    monkeypatch.setattr(supernode, "expected", lambda folder: b"")
+    monkeypatch.setattr(supernode, "_WATCH", 0.01)
+    node = supernode.SuperNode(tmp_path / "node", "server:1", tmp_path / "ca.crt", tmp_path / "key", tmp_path / "door")
+    first = made[1]
+    assert first.name == "Flower's SuperNode"
+    first.is_alive = False
+    assert watched.wait(10)
+    node.close()
+    assert first.ended >= 1 and made[2] is None and made[3].ended == 1
+    assert "could not be started" in capsys.readouterr().err
