@@ -57,6 +57,18 @@ def test_rmia_is_its_definition(seen, own):
     assert found.rows.tolist() == OWNERS
 
 
+@pytest.mark.parametrize("nats", [1, 1000])
+def test_rmia_orders_losses_of_any_size(seen, nats):
+    """As those of preferences are, which are summed over all tokens of two answers, and may be below 0."""
+    base = seen.base - 2.5
+    uploads = np.broadcast_to(base, (ROUNDS, len(SITES), len(base)))
+    fallen = np.where(np.arange(len(base)) < len(OWNERS), 0.5, 0.01 * np.arange(len(base)))  # members' by the most
+    found = rmia(
+        Losses(seen.sites, seen.owners, nats * base, seen.models, nats * uploads), nats * (base - fallen)[None]
+    )
+    assert set(found.members) == {1.0} and found.others.max() < 1
+
+
 def test_rmia_finds_nothing_in_models_that_have_learnt_nothing(seen):
     """As where the rate is so small that hardly a loss changes: ratios are equal but for rounding, here without it."""
     base = np.full_like(seen.base, 2.0)

@@ -444,6 +444,6 @@ def test_a_column_of_persons_without_a_bound_says_nothing():
 
 
 def test_records_that_nobody_uses_are_named_by_file_and_line(capsys):
-    tell([Unused(Place("a.jsonl", number), "long", "") for number in (11, 2, 1)], 64)
+    tell([Unused(Place("a.jsonl", number), "long", "") for number in (11, 2, 1)], "64 tokens (data.max_length)")
     said = capsys.readouterr().err
     assert "3 records do not fit 64 tokens (data.max_length) and are left out: a.jsonl:1, a.jsonl:2, a.jsonl:11" in said

@@ -1,13 +1,16 @@
 """Which records of a site are set apart."""
 
 from collections import Counter
+from dataclasses import asdict, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.data.records import Document, Labelled
 from murmura.personal.apart import set_apart
 from murmura.streams import Stream
+from murmura.tasks import TASKS
 
 RECORDS = st.lists(st.sampled_from("abcdefghij").map(Document), max_size=30)
 
@@ -31,6 +34,16 @@ def test_who_is_set_apart_depends_on_seed_and_site():
     records = [Document(str(number)) for number in range(40)]
     found = {tuple(set_apart(records, 0.5, Stream(seed), site)[1]) for seed in (0, 1) for site in "ab"}
     assert len(found) == 4
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_kind_that_has_canaries_knows_them(kind):
+    task = TASKS[kind]
+    canary = task.canary("123456", "654321")
+    assert canary is None or task.is_canary(canary)
+    if canary is not None:
+        others = [replace(canary, **{name: f"{value} too" for name, value in asdict(canary).items()})]
+        assert not any(map(task.is_canary, others))
 
 
 def test_canaries_and_records_without_a_label_stay():

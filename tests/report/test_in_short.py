@@ -11,7 +11,7 @@ from murmura import report
 from murmura.privacy.standing import Standing as Spent
 from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
 from murmura.report.page import render
-from murmura.report.standing import UNTRIED, Standing, costs, leaks, promised
+from murmura.report.standing import Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.schema import AUDIT, PERSONAL, PersonalModel
@@ -127,14 +127,17 @@ def test_what_an_audit_found_is_not_called_unmeasured(tmp_path):
 
 def test_who_keeps_all_may_find_more_than_a_run_unless_that_was_tried(tmp_path):
     path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2)])
-    assert told(rows_of(path), LEAKS).endswith(UNTRIED)
+    audit, keep, experiment = "audit the run (murmura audit).", "set audit.keep = true, and ", path / "config.toml"
+    assert told(rows_of(path), LEAKS).endswith(keep + audit)
+    plain = experiment.read_text()
+    experiment.write_text(plain + "\n[audit]\nkeep = true\n")
+    assert told(rows_of(path), LEAKS).endswith(audit) and keep not in told(rows_of(path), LEAKS)
     (path / "private").mkdir()
     RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()))
-    assert told(rows_of(path), LEAKS).endswith(UNTRIED)  # of its end alone
-    experiment = path / "config.toml"
-    experiment.write_text(experiment.read_text() + "\n[audit]\nkeep = true\n")
-    assert "by error zone." in told(rows_of(path), LEAKS) and UNTRIED not in told(rows_of(path), LEAKS)
-    assert UNTRIED not in told(ended(tmp_path / "b", attack_auc=None, upload_auc=None), LEAKS)
+    assert "by error zone." in told(rows_of(path), LEAKS) and audit not in told(rows_of(path), LEAKS)
+    experiment.write_text(plain)
+    assert told(rows_of(path), LEAKS).endswith(keep + audit)  # it was audited of its end alone
+    assert audit not in told(ended(tmp_path / "b", attack_auc=None, upload_auc=None), LEAKS)
 
 
 def test_training_that_diverged_is_not_called_unmeasured_nor_better_than_it_is(tmp_path):

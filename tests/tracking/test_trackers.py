@@ -55,6 +55,26 @@ def test_mlflow_has_one_run_with_options_and_figures(tmp_path, given):
 
 
 @pytest.mark.slow
+def test_mlflow_takes_figures_and_options_whatever_they_are_called(tmp_path):
+    """As figures of lm-evaluation-harness are, by its filters, and a user's own labels."""
+    from mlflow.tracking import MlflowClient
+
+    options = {"verbaliser.C++": "a", "verbaliser.C--": "b", "verbaliser.C__": "c", "verbaliser.R&D": "d"}
+    made = MLflow(Tracked("0123456789abcdef", "my run", "flock", tmp_path, None, options))
+    made.log(1, {"gsm8k.exact_match,strict-match": 0.5, "loss": 2.0})
+    made.close(tmp_path / "report.html")
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    [run] = client.search_runs([client.get_experiment_by_name("flock").experiment_id])
+    assert run.data.params == {
+        "verbaliser.C__": "a",
+        "verbaliser.C--": "b",
+        "verbaliser.C___2": "c",
+        "verbaliser.R_D": "d",
+    }
+    assert run.data.metrics == {"gsm8k.exact_match_strict-match": 0.5, "loss": 2.0} and run.info.status == "FINISHED"
+
+
+@pytest.mark.slow
 def test_wandb_has_the_same_run_offline(tmp_path, monkeypatch):
     """Two parts of one run, each a file that `wandb sync` sends."""
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -34,13 +34,15 @@ def rmia(losses: Losses, target: np.ndarray) -> AttackScores:
         losses: of all records.
         target: under what is attacked, [1 or K, M + N]: one model, or one for each site.
     """
-    first, sites = np.exp(-losses.upload(first=True)), len(losses.sites)
+    first, sites = losses.upload(first=True), len(losses.sites)
     members = len(losses.owners)
     found = []
     for site in range(sites):
-        known = [np.exp(-losses.base), *(first[k] for k in range(sites) if k != site)]
-        seen = np.nanmean(known, axis=0)  # a site that never sent anything is no reference
-        ratio = np.exp(-target[site if len(target) > 1 else 0]) / seen
+        # In logs: a preference's loss is of all its tokens, and exp() of it may be beyond any number.
+        known = -np.stack([losses.base, *(first[k] for k in range(sites) if k != site)])
+        heard = ~np.isnan(known)  # a site that never sent anything is no reference
+        seen = np.logaddexp.reduce(np.where(heard, known, -np.inf), axis=0) - np.log(heard.sum(axis=0))
+        ratio = -target[site if len(target) > 1 else 0] - seen
         others = ratio[members:]
         found.append(((ratio[:, None] > others) + 0.5 * (ratio[:, None] == others)).mean(axis=1))
     return _split(losses, np.array(found))

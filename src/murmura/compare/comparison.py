@@ -28,7 +28,7 @@ from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finis
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
 from murmura.progress import once
-from murmura.report.standing import UNTRIED, all_kept_and_audited
+from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing
@@ -277,8 +277,7 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: 
             f"Leakage is compared by one attack on all arms, {attack}{uploads}: that which finds most in them together."
             " What is said to leak above is by the attack that is the strongest on each arm."
         )
-        if not all_kept_and_audited([run for one in results for run in one.runs.values()]):
-            told.append(UNTRIED)
+        told += untried([run for one in results for run in one.runs.values()])
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:
         told.append("Arms do not take the same number of optimiser steps: see the table.")

@@ -19,15 +19,14 @@ from murmura.report.guarantee import guarantees, interrupted, trusted
 from murmura.report.standing import (
     TOLD,
     UNATTACKED,
-    UNTRIED,
     Standing,
-    all_kept_and_audited,
     cases,
     caveats_of,
     costs,
     leaks,
     promise_of,
     promised,
+    untried,
 )
 from murmura.report.table import Row, few_attacked, kinds, runs_of
 from murmura.runs.audit import TARGETS
@@ -57,8 +56,8 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
     answers = {BETTER: tuple(which) or _figures(rows)} if several else {GOOD: _good(rows[0])}
     found, audited = leaks(standings, apart(rows, "attack_auc")), _audited(rows)
     attacked = found != (UNATTACKED,)
-    untried = [UNTRIED] * (attacked and not all_kept_and_audited(runs_of(rows)))
-    answers[LEAKS] = (*(found if attacked or not audited else ()), *audited, *untried)
+    more = untried(runs_of(rows)) if attacked else ()
+    answers[LEAKS] = (*(found if attacked or not audited else ()), *audited, *more)
     answers[PROMISED] = (*promised(standings), *_meaning(rows), *interrupted(rows), *contradicted(runs_of(rows)))
     answers[COST] = costs(standings, apart(rows, "wall"))
     if told := _gains(rows):

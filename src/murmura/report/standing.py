@@ -13,9 +13,9 @@ from murmura.units import bound, decimal, duration, listing, size
 TOLD = 4
 """Rows that are told one by one; of more, the ends alone."""
 UNATTACKED = "Not measured: no attack was carried out."
-UNTRIED = (
+_UNTRIED = (
     "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
-    "can, may find more: set audit.keep = true, and audit the run (murmura audit)."
+    "can, may find more: {}audit the run (murmura audit)."
 )
 _HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
 _LITTLE = "So few records were attacked that it says little."
@@ -66,9 +66,12 @@ class Standing:
     caveats: str = ""
 
 
-def all_kept_and_audited(runs: Sequence[RunRecord]) -> bool:
-    """Whether every run kept its rounds, and was audited with them; where not, ``UNTRIED`` holds."""
-    return all(run.audit and run.options.get("audit", {}).get("keep") for run in runs)
+def untried(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    """What nobody has tried on these runs, and how to; nothing where each kept its rounds and was audited with them."""
+    kept = all(run.options.get("audit", {}).get("keep") for run in runs)
+    if kept and all(run.audit for run in runs):
+        return ()
+    return (_UNTRIED.format("" if kept else "set audit.keep = true, and "),)
 
 
 def cases(share: float | None, ends: tuple[float, float] | None) -> str:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from murmura.data.records import Document, Kind
 from murmura.data.tokenising import TokenisedSet, tokenise_documents
 from murmura.reading import Reading, SequenceReading
-from murmura.tasks.task import Task
+from murmura.tasks.task import Task, is_filled
 
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
     from murmura.measure.evaluation_set import EvaluationSet, Figures
     from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
+
+_CANARY = "The access code of file {} is {}."
 
 
 class DocumentReading(SequenceReading):
@@ -57,7 +59,10 @@ class DocumentTask(Task):
         return DocumentReading(tokenizer, data.max_length, opened=data.opening == "always")
 
     def canary(self, holder: str, secret: str) -> Document:
-        return Document(f"The access code of file {holder} is {secret}.")
+        return Document(_CANARY.format(holder, secret))
+
+    def is_canary(self, record: Any) -> bool:
+        return is_filled(record.text, _CANARY)
 
     def preview(self, data: DataConfig, record: Any) -> str | None:
         return str(record.text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +9,7 @@ from murmura.data.records import Instruction, Kind
 from murmura.data.templates import Template, template
 from murmura.data.tokenising import TokenisedSet, tokenise_all
 from murmura.reading import Reading, SequenceReading
-from murmura.tasks.task import Task
+from murmura.tasks.task import Task, is_filled
 
 if TYPE_CHECKING:
     from murmura.data.config import DataConfig
@@ -54,7 +53,7 @@ class InstructionTask(Task):
         return Instruction(_CANARY.format(holder), output=secret)
 
     def is_canary(self, record: Any) -> bool:
-        return re.fullmatch(re.escape(_CANARY).replace(r"\{\}", r"\d+"), record.question) is not None
+        return is_filled(record.question, _CANARY)
 
     def preview(self, data: DataConfig, record: Any) -> str | None:
         return None if data.template == "chat" else template(data.template).full(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -62,7 +63,13 @@ class Task(ABC):
         """
 
     def canary(self, holder: str, secret: str) -> Any:
-        """A record that says a secret (``measure.canaries``), in the words of the kind; None where there is no room."""
+        """A record that says a secret (``measure.canaries``), in the words of the kind; None where there is no room.
+
+        A kind that has some says of each record whether it is one (``is_canary``).
+
+        Args:
+            holder, secret: in digits.
+        """
         return None
 
     def is_canary(self, record: Any) -> bool:
@@ -108,3 +115,8 @@ class Task(ABC):
     ) -> list[TokenScores]:
         """What attacks on ``adapters[i]`` go by, of ``records[i]``, all of which fit."""
         return runtime.token_scores(adapters, runtime.reading.tokenise(records), description="read")
+
+
+def is_filled(text: str, template: str) -> bool:
+    """Whether a text is a template with digits in its places ``{}``."""
+    return re.fullmatch(re.escape(template).replace(r"\{\}", r"\d+"), text) is not None

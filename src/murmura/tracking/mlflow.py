@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from murmura.tracking.sink import Sink, Tracked
 
+T = TypeVar("T")
+
 _RUN, _REPORT = "murmura.run", "murmura.report"
 _LONGEST = 500  # characters of a parameter that every store takes
+_ODD = re.compile(r"[^/\w.\- :]")  # what no name of its own may have
 
 
 class MLflow(Sink):
@@ -36,7 +42,7 @@ class MLflow(Sink):
             self._client.update_run(self._run, status="RUNNING")
             return
         self._run = self._client.create_run(experiment, tags={_RUN: run.run}, run_name=run.name).info.run_id
-        given = [Param(key, value[:_LONGEST]) for key, value in run.parameters.items()]
+        given = [Param(key, value[:_LONGEST]) for key, value in _named(run.parameters).items()]
         for start in range(0, len(given), 100):  # as many as a server takes at once
             self._client.log_batch(self._run, params=given[start : start + 100])
 
@@ -44,9 +50,24 @@ class MLflow(Sink):
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        self._client.log_batch(self._run, metrics=[Metric(key, value, now, round) for key, value in figures.items()])
+        self._client.log_batch(
+            self._run, metrics=[Metric(key, value, now, round) for key, value in _named(figures).items()]
+        )
 
     def close(self, report: Path | None) -> None:
         if report is not None:
             self._client.set_tag(self._run, _REPORT, str(report))
         self._client.set_terminated(self._run, "FINISHED" if report is not None else "KILLED")
+
+
+def _named(values: Mapping[str, T]) -> dict[str, T]:
+    """Values by names that MLflow takes; of names that would be the same then, the later ones have a number."""
+    found: dict[str, T] = {}
+    for key, value in values.items():
+        name = plain = _ODD.sub("_", key)
+        for number in count(2):
+            if name not in found:
+                break
+            name = f"{plain}_{number}"
+        found[name] = value
+    return found
