@@ -296,6 +296,17 @@ def test_a_run_without_privacy_is_told(invoke, twice, tmp_path):
     assert "A record that was at one site of every run: ε none, since a run has none" in done.stdout
 
 
+def test_runs_whose_sites_are_elsewhere_are_told(invoke, tmp_path):
+    """Their server has one ledger for all sites, and none of the sites' folders."""
+    runs = [str(run_folder(tmp_path / name, {}, whole=SITES)) for name in "12"]
+    done = invoke("spent", *runs).stdout
+    two = bound(replace(SITES, steps=22).epsilon().value, 4)
+    assert done.startswith(f"{runs[0]}: every site; {runs[1]}: every site\n  site: ε {two}, δ = 3e-06")
+    assert "2 runs together" in done and f"the sites of {runs[1]} are elsewhere: counted as if" in done
+    [told] = json.loads(invoke("spent", *runs, "--json").stdout)["totals"]
+    assert told["runs"] == 2 and told["members"][1] == {"run": runs[1], "site": "every site"}
+
+
 def test_one_run_says_nothing_of_overlaps(invoke, twice):
     done = invoke("spent", twice[0])
     assert done.stdout.splitlines()[0] == f"{twice[0]}: cardiology, skin" and "overlap" not in done.stdout

@@ -204,6 +204,47 @@ def test_whole_sites_and_records_are_told_apart(tmp_path):
     assert by_unit["site"].epsilon is None and "protects single records, and no whole site" in by_unit["site"].refused
 
 
+def deployed(path, plan=SITES):
+    """A run whose sites were elsewhere: the server has its own ledger, and no site's folder."""
+    return read(run_folder(path, {}, whole=plan))
+
+
+def test_runs_whose_sites_are_elsewhere_count_for_every_site(tmp_path):
+    first, second = deployed(tmp_path / "1"), deployed(tmp_path / "2")
+    (alone,) = totals([first])
+    assert alone.unit == "site" and alone.epsilon == SITES.epsilon() and not alone.remarks
+    assert alone.members == ((first.name, "every site"),)
+    (both,) = totals([first, second])
+    assert both.runs == 2 and both.epsilon.value == pytest.approx(replace(SITES, steps=22).epsilon().value)
+    assert both.epsilon == together([first, second], "site") == anywhere([first, second], "site")
+    assert f"the sites of {second.name} are elsewhere" in both.remarks[1]
+    (chosen,) = totals([first, second], chosen=Selection(10))
+    assert chosen.epsilon.value > both.epsilon.value
+    (several,) = totals([first, second], size=3)
+    assert several.epsilon.value > both.epsilon.value
+
+
+def test_whoever_was_in_a_simulation_may_have_been_at_a_site_elsewhere(tmp_path):
+    """No total is of the simulation alone, as if the other run had not had these records."""
+    away, weak = deployed(tmp_path / "1"), replace(RECORDS, noise=GaussianNoise(1.5))
+    here = read(run_folder(tmp_path / "2", {"a": "x", "b": "y", "c": "z"}, {"a": RECORDS, "b": RECORDS, "c": weak}))
+    of_records = {one.members: one for one in totals([away, here]) if one.unit == "record"}
+    two, one = ((here.name, "a"), (away.name, "every site"), (here.name, "b")), ((here.name, "c"),)
+    assert list(of_records) == [two, (*one, (away.name, "every site"))]
+    both = [Release(RECORDS, 50, by_record=True), Release(SITES, 11, by_record=True)]
+    assert of_records[two].epsilon == composed(both, 3e-6, ZERO_OUT) and of_records[two].runs == 2
+    whole = [one for one in totals([away, here]) if one.unit == "site"]
+    assert all("protects single records, and no whole site" in one.refused for one in whole)
+    plain = read(run_folder(tmp_path / "3", {"a": "x"}))
+    assert all("promised no privacy" in one.refused for one in totals([away, plain]))
+
+
+def test_the_same_records_at_two_sites_here_are_at_one_elsewhere(tmp_path):
+    here, away = read(run_folder(tmp_path / "1", {"a": "x", "b": "x"}, whole=SITES)), deployed(tmp_path / "2")
+    (one,) = totals([here, away])
+    assert one.epsilon == composed([Release(SITES, 11, copies=2), Release(SITES, 11)], 3e-6, ZERO_OUT)
+
+
 def test_a_run_without_privacy_on_the_same_records_leaves_no_bound(tmp_path):
     private = run_folder(tmp_path / "1", {"a": "x", "b": "y"}, dict.fromkeys("ab", RECORDS))
     plain = run_folder(tmp_path / "2", {"a": "x"})

@@ -15,7 +15,7 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.schema import RESUMED, Resumption, SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
-from tests.privacy.plans import RECORDS
+from tests.privacy.plans import RECORDS, SITES
 from tests.report.runs import NOISE, RELEASED, classifier, metrics, rows_of, seeds, write_run
 
 
@@ -60,8 +60,8 @@ def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):
     assert row.cells["upload_auc"] == Cell(0.5, pytest.approx(math.sqrt(0.125)), 2)
 
 
-def guaranteed(epsilon):
-    told = {"unit": "record", "adjacency": "zero-out", "delta": 1e-5, "plan": "Poisson"}
+def guaranteed(epsilon, unit="record", delta=1e-5):
+    told = {"unit": unit, "adjacency": "zero-out", "delta": delta, "plan": "Poisson"}
     return metrics(2, epsilon=epsilon, privacy=told | {"epsilon": epsilon, "refused": None if epsilon else "why"})
 
 
@@ -104,6 +104,13 @@ def test_an_edited_ledger_of_one_seed_leaves_none_for_all(tmp_path):
     (row,) = rows_of(tmp_path / "s0", tmp_path / "s1")
     assert "no ε of all runs together" in row.cells["epsilon"].together
     assert "was edited" in row.cells["epsilon"].together
+
+
+def test_seeds_whose_sites_are_elsewhere_have_an_epsilon_of_all(tmp_path):
+    seeds(tmp_path, *[[guaranteed(SITES.epsilon().value, "site", SITES.delta)]] * 2)
+    folders = [leave_ledgers(tmp_path / f"s{seed}", {}, whole=SITES) for seed in range(2)]
+    (row,) = rows_of(*folders)
+    assert row.cells["epsilon"].together == f"all 2 runs: {bound(replace(SITES, steps=22).epsilon().value)}"
 
 
 def test_without_ledgers_the_epsilon_of_seeds_add_up(tmp_path):

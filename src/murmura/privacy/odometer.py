@@ -35,6 +35,9 @@ from murmura.runs.schema import (
     site_of,
 )
 
+EVERY_SITE = "every site"
+"""Stands for the sites of a run that are elsewhere: the server's ledger holds for each, whatever records it has."""
+
 
 @dataclass(frozen=True)
 class RunLedgers:
@@ -43,6 +46,7 @@ class RunLedgers:
     Attributes:
         name: the folder, as it was given.
         records: by site, the digest of the records that it joined with; None where the run did not come to note it.
+            There is no site where all of them are elsewhere.
         sites: ledgers of the sites that have one, for their records.
         whole: the server's ledger, which is for whole sites; None where the run does not protect them.
         damaged: by site why its ledger cannot be believed.
@@ -53,6 +57,11 @@ class RunLedgers:
     sites: Mapping[str, PrivacyLedger]
     whole: PrivacyLedger | None
     damaged: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it protects whole sites, and nothing here says which records they have."""
+        return self.whole is not None and not self.records
 
 
 def read(folder: Path) -> RunLedgers:
@@ -88,7 +97,7 @@ def read(folder: Path) -> RunLedgers:
     if (folder / ANCHOR).exists():
         server.check(_anchor(folder / ANCHOR))
     if not places and not server.lines:
-        fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published with a run."
+        fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
         raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
     return RunLedgers(str(folder), records, ledgers, PrivacyLedger.of(server) if server.lines else None, damaged)
 
@@ -122,7 +131,7 @@ class Total:
 
     Attributes:
         unit: what is protected: a record, or the site with all of them.
-        members: who held the records, as (run, site), in every run that had them.
+        members: who held the records, as (run, site), in every run that had them; ``EVERY_SITE`` where it may have.
         runs: how many runs that is.
         epsilon: of all those runs together; None where it is refused.
         refused: why there is none.
@@ -145,7 +154,8 @@ def totals(
 ) -> list[Total]:
     """What the runs have spent, for each set of records that sites joined with; the same digest is the same records.
 
-    Records of different digests may still overlap: ``anywhere`` bounds what that costs.
+    Records of different digests may still overlap: ``anywhere`` bounds what that costs. A run whose sites are elsewhere
+    counts for all records, since any of them may have been at one of its sites.
 
     Args:
         delta: δ of every ε; the smallest of the runs' own if None.
@@ -165,8 +175,10 @@ def totals(
     for run in runs:
         for site, digest in run.records.items():
             held.setdefault(digest or _like(site, runs), []).append((run, site))
+    elsewhere = [(run, EVERY_SITE) for run in runs if run.elsewhere]
     found = []
-    for members in held.values():
+    for known in list(held.values()) or [[]]:
+        members = known + elsewhere
         units: list[Unit] = ["record"] if any(run.sites or run.damaged for run, _ in members) else []
         units += ["site"] if any(run.whole for run, _ in members) else []
         found += [_total(unit, members, delta, chosen, size) for unit in units or ["record"]]
@@ -237,7 +249,10 @@ def _total(
         try:
             if site in run.damaged:
                 raise PrivacyError(run.damaged[site])
-            if run.records[site] is None:
+            if run.elsewhere:
+                told = f"the sites of {run.name} are elsewhere: counted as if one of them had these records"
+                remarks += [told] * (len(copies) > 1)
+            elif run.records[site] is None:
                 remarks.append(f"{run.name} stopped before it noted the records of site {site}: taken for the same")
             own = [run.sites[site]] if site in run.sites and unit == "record" else []
             shared = [run.whole] if run.whole is not None and run.name not in counted else []
@@ -275,6 +290,7 @@ def _merged(found: list[Total]) -> list[Total]:
         before = lines.get(key)
         if before is not None:
             remarks = tuple(dict.fromkeys(before.remarks + one.remarks))
-            one = replace(before, members=before.members + one.members, remarks=remarks)
+            members = tuple(dict.fromkeys(before.members + one.members))
+            one = replace(before, members=members, remarks=remarks)
         lines[key] = one
     return list(lines.values())
