@@ -1,12 +1,18 @@
 """What the monitor asks of sites."""
 
+from dataclasses import asdict, replace
+
 import pytest
 
-from murmura.data.records import Choice
+from murmura.data.records import Choice, Instruction
+from murmura.errors import RefusedError
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, decode, encode
+from murmura.measure.benchmarks import GSM8K
+from murmura.measure.benchmarks.benchmark_set import BenchmarkSet
+from murmura.measure.benchmarks.config import GSM8KConfig
 from murmura.measure.config import EvaluationConfig
-from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.evaluation_set import EvaluationSet, digests
 from murmura.measure.membership import Nonmembers, chosen, member_stream, scores, set_apart, tallies
 from murmura.measure.reader import Reader
 from murmura.measure.verbs import Measured, Measuring
@@ -139,3 +145,52 @@ def test_assess_measures_personal_adapters(cohort):
         assert fields["figures"].pop("confusion") == expected.pop("confusion")
         assert fields["figures"] == pytest.approx(expected, abs=1e-5)
     assert losses[0] != pytest.approx(losses[1], abs=1e-4)
+
+
+SUMS = BenchmarkSet(GSM8K(GSM8KConfig(file="sums.jsonl", tokens=2)), [Instruction("how many", "", "#### 3")])
+AGREED = EvaluationSet(
+    INSTRUCTION,
+    instructions(3, seed=100),
+    instructions(2, seed=101),
+    choices=[Choice("which", "", ("yes", "no"), 1)],
+    benchmarks=[SUMS],
+    sample=0,
+    completes=True,
+)
+GUESSED = {
+    "heldout": Instruction("who is in bed 7", "", "jane roe"),
+    "nonmembers": Instruction("who is in bed 7", "", "jane roe"),
+    "choices": Choice("who is in bed 7", "", ("jane roe", "john doe"), 0),
+    "benchmarks": replace(SUMS, questions=[Instruction("in which bed is jane roe", "", "#### 7")]),
+}
+
+
+@pytest.fixture
+def owned(cohort):
+    """Sites with adapters of their own, and a list of what these are measured on."""
+    listed = digests([*AGREED.heldout, *AGREED.nonmembers], AGREED.choices, AGREED.benchmarks)
+    agreed = frozenset(listed)
+    for seed, site in enumerate(cohort.sites):
+        site.store["adapter"], site.agreed = random_state(cohort.runtime.bank, seed), agreed
+    return cohort
+
+
+@pytest.mark.parametrize("field", GUESSED)
+def test_own_adapters_are_measured_on_what_was_agreed_alone(owned, field):
+    """A server that may name the text learns whether a site has such a record, and what it says."""
+    assert answers(owned, "assess", **AGREED.to_payload()).keys() == {"site-0", "site-1"}
+    some = replace(AGREED, heldout=AGREED.heldout[:2])
+    assert answers(owned, "assess", **some.to_payload()).keys() == {"site-0", "site-1"}
+    lying = replace(AGREED, **{field: [*getattr(AGREED, field), GUESSED[field]]})
+    with pytest.raises(RefusedError, match="not on the list that the federation hands round"):
+        answers(owned, "assess", **lying.to_payload())
+    owned.sites[0].agreed = owned.sites[1].agreed = None  # of a simulation
+    assert answers(owned, "assess", **lying.to_payload()).keys() == {"site-0", "site-1"}
+
+
+def test_own_adapters_are_attacked_with_agreed_non_members_alone(owned):
+    asked = {"records": 2, **Nonmembers(AGREED, 200, owned.stream).to_payload()}
+    assert counted(owned, **asked)["site-0"].keys() == {"tally", "others"}
+    asked["nonmembers"].append(asdict(GUESSED["nonmembers"]))
+    with pytest.raises(RefusedError, match="'attack' is asked for in another way"):
+        counted(owned, **asked)

@@ -96,7 +96,7 @@ def consent(
     ] = False,
 ) -> None:
     """Print what ``murmura site show`` prints, and note that the site's owner consents to just this experiment, with
-    just this list of held-out records.
+    just this list of what it is measured on.
 
     The note has a digest of both, that of what was printed, and the time. A run that is resumed needs no other
     consent; a changed experiment or list does. A process of the site that was started without it reads it when it

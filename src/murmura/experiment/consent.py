@@ -16,8 +16,9 @@ _WHAT = "journal of what the site's owner has consented to"
 
 
 def digest_of(experiment: Experiment, federation: Path) -> str:
-    """SHA-256 of what an owner consents to: the experiment, and the list of records that it is measured on. By another
-    list the site would take part with other records, and how many it has is told.
+    """SHA-256 of what an owner consents to: the experiment, and the list of what it is measured on. By another list the
+    site would take part with other records, and how many it has is told; and adapters of its own would be measured on
+    other texts.
 
     Args:
         federation: the folder of what its members hand round.

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from murmura import atomic
 from murmura.config import toml
 from murmura.data.loading import load_records
-from murmura.data.records import KINDS, digest
+from murmura.data.records import KINDS
 from murmura.errors import CheckpointError, ConfigError, DataError, explaining, remedy
 from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Remote
@@ -29,6 +29,7 @@ from murmura.experiment.simulation import share_out
 from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import identity, public
+from murmura.measure.evaluation_set import digests
 from murmura.runs.schema import (
     AUTHORITY,
     EXPERIMENT,
@@ -184,8 +185,9 @@ def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *
         people = records.people
         for name, some in {_HELDOUT: people.heldout, _NONMEMBERS: people.nonmembers}.items():
             _write(own / name, "".join(f"{json.dumps(asdict(one))}\n" for one in some))
-        apart = [*people.heldout, *people.nonmembers]
-        _write(shared / HELDOUT_DIGESTS, json.dumps(sorted(digest([one.identity]) for one in apart)))
+        measured, apart = records.public, [*people.heldout, *people.nonmembers]
+        listed = sorted(digests(apart, measured.choices, measured.benchmarks))
+        _write(shared / HELDOUT_DIGESTS, json.dumps(listed))
         _write(shared / SERVER_ADDRESS, json.dumps({"address": joined(host, port)}))
     new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
     certify(folder)

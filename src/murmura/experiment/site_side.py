@@ -147,6 +147,7 @@ class _Opening:
             answered=Answered(kept.folder / ANSWERS_JOURNAL, again=self.again or file.simulated),
             released=None if file.simulated else Released(kept.released),
             apart=apart,
+            agreed=None if file.simulated else _agreed(Path(file.federation)),
         )
 
     def _masking(self, file: SiteFile, kept: SiteStore, records: list[Any]) -> Masking | None:
@@ -198,8 +199,8 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
     if most is not None and loaded.users is not None:
         kept = bounded(loaded.users, most, Stream(0), "")  # the same in every run: a site's records have a digest
         found = [record for index, record in enumerate(found) if index in kept]
-    heldout = _heldout(Path(file.federation))
-    found = [record for record in found if digest([record.identity]) not in heldout]
+    measured = _agreed(Path(file.federation))
+    found = [record for record in found if digest([record.identity]) not in measured]
     if reading is not None:
         found = [found[place] for place in reading.fit(found).kept]
     if not found:
@@ -208,8 +209,9 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
     return found
 
 
-def _heldout(federation: Path) -> frozenset[str]:
-    """Digests of the records that the run is measured on."""
+def _agreed(federation: Path) -> frozenset[str]:
+    """Digests of the records and questions that the run is measured on, as the federation hands them round; there are
+    none where it has no such list."""
     path = federation / HELDOUT_DIGESTS
     try:
         return frozenset(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()

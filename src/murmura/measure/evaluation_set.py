@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from murmura.data.records import KINDS, Choice, Labelled
+from murmura.data.records import KINDS, Choice, Labelled, digest
 from murmura.federation.wire.messages import Ask
 from murmura.measure import choices
 from murmura.measure.benchmarks import benchmark_set
@@ -100,8 +100,7 @@ class EvaluationSet:
             secret: some of the records were private, and the run promises an ε: nothing but their number is told.
         """
         heldout, nonmembers = (record_set(records, secret=secret) for records in (self.heldout, self.nonmembers))
-        asked = [*self.choices, *((one.benchmark.name, what) for one in self.benchmarks for what in one.questions)]
-        asked += self.harness.questions if self.harness else []
+        asked = _questions(self.choices, self.benchmarks) + (self.harness.questions if self.harness else [])
         return Measured(heldout, nonmembers, record_set(asked, secret=False))
 
     @classmethod
@@ -113,6 +112,18 @@ class EvaluationSet:
         benchmarks = [BenchmarkSet.from_payload(one) for one in payload["benchmarks"]]
         given = {name: payload[name] for name in ("sample", "completes")}
         return cls(task, records, others, choices=asked, benchmarks=benchmarks, **given)
+
+
+def digests(
+    records: Iterable[Any], choices: Sequence[Choice] = (), benchmarks: Sequence[BenchmarkSet] = ()
+) -> Iterator[str]:
+    """Of each record and question that is measured on, by which a site knows those that its federation has agreed on
+    (``Site.require_agreed``)."""
+    return (digest([one]) for one in (*(record.identity for record in records), *_questions(choices, benchmarks)))
+
+
+def _questions(choices: Sequence[Choice], benchmarks: Sequence[BenchmarkSet]) -> list[Any]:
+    return [*choices, *((one.benchmark.name, question) for one in benchmarks for question in one.questions)]
 
 
 def record_set(records: Iterable[Any], *, secret: bool) -> RecordSet:

@@ -11,7 +11,7 @@ from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.measure.config import EvaluationConfig
-from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.evaluation_set import EvaluationSet, digests
 from murmura.measure.heldout import continuations
 from murmura.measure.membership import Scores, chosen, cuts, member_stream, others_stream, scores, set_apart, tallies
 from murmura.measure.reader import Reader
@@ -181,6 +181,7 @@ class Measuring(Verbs):
             given, stream = ask.payload(site.name), member_stream(cohort.stream, site.name)
             self._require("attack", given)
             public = [KINDS[self.task.kind](**fields) for fields in given.get("nonmembers", ())]
+            site.require_agreed("attack", digests(public))
             members = self._attacked(cohort, site, given)
             for prefix, name in (("", "adapter"), ("upload_", "upload")):
                 own = chosen(members, given.get(f"{prefix}records", 0), stream)
@@ -241,7 +242,11 @@ class Measuring(Verbs):
         """
         for site in cohort.sites:
             self._require("assess", ask.payload(site.name))
+        public = EvaluationSet.from_payload(self.task, ask)
+        for site in cohort.sites:
+            records = (*public.heldout, *public.nonmembers)
+            site.require_agreed("assess", digests(records, public.choices, public.benchmarks))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
-        figures = EvaluationSet.from_payload(self.task, ask).measure(cohort.runtime, adapters)
+        figures = public.measure(cohort.runtime, adapters)
         return cohort.reply(figures=figures)

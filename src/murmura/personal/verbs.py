@@ -11,7 +11,7 @@ from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.federation.wire.well_formed import is_count
 from murmura.finite import is_finite
-from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.evaluation_set import EvaluationSet, digests
 from murmura.personal.config import PersonalConfig
 from murmura.training.adapter import State, split_residual
 
@@ -67,6 +67,7 @@ class Personalising(Verbs):
         a site that comes to no finite number keeps the global one and tells its owner alone: that it failed would tell
         the server of records that no noise hides.
         """
+        public = [self._public(site, ask) for site in cohort.sites]
         starts, own = cohort.starts(ask), [self._members(site, cohort.stream) for site in cohort.sites]
         bench = cohort.runtime
         shards = [cohort.tokenised(site, records, common=True) for site, records in zip(cohort.sites, own, strict=True)]
@@ -75,7 +76,7 @@ class Personalising(Verbs):
         frozen = "A" if self.config.part == "B" else None
         trained = cohort.train(shards, starts, lr, PERSONAL, training=steps, frozen=frozen, finite=self.tells)
         replies = []
-        for site, start, result in zip(cohort.sites, starts, trained, strict=True):
+        for site, start, result, records in zip(cohort.sites, starts, trained, public, strict=True):
             personal = {**result.state, **split_residual(start)[1]}
             if not all(map(is_finite, personal.values())):
                 site.tell(
@@ -84,19 +85,25 @@ class Personalising(Verbs):
                 )
                 personal = start
             site.store[PERSONAL] = personal
-            public = ask.payload(site.name).get("heldout", ())
             before = bench.initial(cohort.stream / "adapter")
-            replies.append(Reply(site.name, self._told(bench, site, (before, start, personal), public)))
+            replies.append(Reply(site.name, self._told(bench, site, (before, start, personal), records)))
         return replies
 
-    def _told(
-        self, bench: ModelRuntime, site: Site, models: Sequence[State], public: Sequence[Mapping[str, Any]]
-    ) -> Payload:
+    def _public(self, site: Site, ask: Ask) -> list[Any]:
+        """The public records that an ask brings.
+
+        Raises:
+            RefusedError: they are others than the site's federation has agreed on.
+        """
+        records = [KINDS[self.task.kind](**fields) for fields in ask.payload(site.name).get("heldout", ())]
+        site.require_agreed("personalise", digests(records))
+        return records
+
+    def _told(self, bench: ModelRuntime, site: Site, models: Sequence[State], public: Sequence[Any]) -> Payload:
         if not self.tells or not site.apart:
             return {}
         found = losses(self.task, bench, site.apart, models)
-        records = [KINDS[self.task.kind](**fields) for fields in public]
-        [there] = losses(self.task, bench, records, models[-1:])
+        [there] = losses(self.task, bench, public, models[-1:])
         return {"losses": dict(zip(MODELS, found, strict=True)), "records": len(site.apart), "public": there}
 
 

@@ -36,7 +36,7 @@ class Terms:
 
     Args:
         site: its name.
-        experiment: digest of the experiment and of its list of held-out records (``consent.digest_of``).
+        experiment: digest of the experiment and of its list of what it is measured on (``consent.digest_of``).
         method: what is done, in words.
         rounds: in which sites may be asked.
         records: of the site.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -54,6 +54,8 @@ class Site:
         measured: how often it has answered what measures the run, since its process began.
         released: the journal of what has left it; None: nobody keeps one.
         unkept: rounds that it could not keep since then, and the class of what went wrong.
+        agreed: digests of the records and questions that its federation has agreed to measure on, to which its owner
+            has consented; None: whatever the server brings, as in a simulation.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Site:
     released: Released | None = None
     unkept: dict[int, str] = field(default_factory=dict)
     apart: Sequence[Any] = ()
+    agreed: frozenset[str] | None = None
 
     @property
     def size(self) -> int:
@@ -103,6 +106,20 @@ class Site:
         """How many records it counts for in a mean: its own, and as many others as it was sent, or as were to be
         written. How many of them it trains on follows from its own, so the number does not tell the server."""
         return self.size + int(self.store.get(_COUNTED, 0))
+
+    def require_agreed(self, verb: str, digests: Iterable[str]) -> None:
+        """Hold what a verb is to measure the site's own adapter on to what was agreed: of a text that the server may
+        choose, how well that adapter knows it would tell whether it is among the site's records, and what it says.
+
+        Args:
+            digests: of those records and questions (``measure.evaluation_set.digests``).
+
+        Raises:
+            RefusedError: one of them was not agreed on.
+        """
+        if self.agreed is not None and not self.agreed.issuperset(digests):
+            reason = "it brings records or questions that are not on the list that the federation hands round"
+            raise RefusedError(f"'{verb}' is asked for in another way than in this run: {reason}")
 
     def tell(self, what: str) -> None:
         """Tell the site's owner, and nobody else; nothing of it leaves.
