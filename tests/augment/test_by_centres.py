@@ -165,6 +165,15 @@ def test_direct_retrieval_gives_each_centre_its_share_and_no_row_twice(tmp_path)
     assert rows(choose(pool, both, records=2, dedup="all", **options)[1]) == {"a": [0, 1], "b": [2, 4]}
 
 
+@pytest.mark.parametrize(("found", "kept"), [(6, [0, 1, 1, 2, 2]), (7, [0, 1, 1, 2, 3])])
+def test_a_centre_that_found_less_gives_nothing_up_for_the_others(tmp_path, found, kept):
+    """The last one finds no row that is left, or one: no site has more than it may, and shares stay alike."""
+    pool = make_pool(tmp_path / "pool", towards(*(1 - k / 20 for k in range(found))))
+    near = {"a": ([(1.0, 0.0)] * 4, [7, 9, 8, 1])}
+    _, chosen, _ = choose(pool, near, records=5, strategy="direct", clusters=4)
+    assert chosen["a"].centres.tolist() == kept
+
+
 def test_who_comes_first_has_the_choice_where_no_row_goes_to_two_sites(tmp_path):
     pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6, 0.5))
     same = {site: ([(1.0, 0.0)], [2]) for site in "ab"}

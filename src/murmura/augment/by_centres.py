@@ -314,11 +314,14 @@ class Direct(ByCentres):
         return fetched
 
     def _cut(self, found: list[Found], centres: Centres) -> list[Found]:
-        """Equal shares are rounded up: what is more than a site may have goes, from the smallest clusters."""
+        """Equal shares are rounded up: what is more than a site may have goes, from the smallest clusters of those that
+        have a whole share. Where little is left to find, some have less."""
         if self.config.bytes is not None:
             return found
-        surplus = sum(len(one.rows) for one in found) - self.config.records
-        for centre in np.argsort(centres.sizes, kind="stable")[: max(0, surplus)]:
+        counts = np.array([len(one.rows) for one in found])
+        surplus = max(0, counts.sum() - self.config.records)  # fewer than there are whole shares
+        by_size = np.argsort(centres.sizes, kind="stable")
+        for centre in by_size[counts[by_size] == counts.max()][:surplus]:
             found[centre] = Found(found[centre].rows[:-1], found[centre].scores[:-1])
         return found
 
