@@ -120,6 +120,26 @@ def test_too_few_sites_are_told(kind, least):
         step(KINDS[kind], rows_of(least - 1))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_upload_that_does_not_fit_is_told_by_its_number(kind):
+    current, uploads = state(torch.zeros(NUMBERS)), [(state(row), 1.0) for row in rows_of(5)]
+
+    def stepped(third):
+        mixed = [*uploads[:2], (third, 1.0), *uploads[3:]]
+        made(KINDS[kind]).step(current, mixed, scale=2.0, round=1, stream=Stream(0))
+
+    [name, other] = NAMES
+    for third, why in (
+        ({name: current[name]}, f"'{other}' is missing"),
+        ({**current, "c": current[name]}, "'c' is not expected"),
+        ({**current, name: current[name].T}, "has shape"),
+        ({**current, name: current[name] / 0}, "holds a NaN"),
+    ):
+        with pytest.raises(RunError, match=why) as refused:
+            stepped(third)
+        assert refused.value.where == "contribution 3"
+
+
 @pytest.mark.parametrize(
     ("aggregation", "told"),
     [

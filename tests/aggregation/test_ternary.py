@@ -7,13 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from murmura.aggregation.mean import shapes
 from murmura.aggregation.ternary import SERVER_THRESHOLD, dequantise, pack, quantise, ternary, unpack
 from murmura.errors import RunError
-
-
-def shapes(state: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in state.items()}
-
 
 values = st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=40)
 

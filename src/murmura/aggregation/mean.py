@@ -5,6 +5,7 @@ However many sites reply, only one float64 accumulator is held: a reply can be d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -27,7 +28,7 @@ class StateSum:
     """
 
     def __init__(self, like: State | None = None) -> None:
-        self._shapes = None if like is None else _shapes(like)
+        self._shapes = None if like is None else shapes(like)
         self.tensors: dict[str, torch.Tensor] = {}
         """The sum so far, float64; in the order of the names in `like` or in the first contribution."""
         self.count = 0
@@ -39,10 +40,10 @@ class StateSum:
         Raises:
             RunError: A tensor is missing, unexpected, of another shape, or holds a NaN or an infinity.
         """
-        shapes = _shapes(state) if self._shapes is None else self._shapes
-        _check(state, shapes, where=f"contribution {self.count + 1}")
-        self._shapes = shapes
-        for name in shapes:
+        expected = shapes(state) if self._shapes is None else self._shapes
+        check(state, expected, self.count + 1)
+        self._shapes = expected
+        for name in expected:
             # Multiply, then add: `add_(alpha=)` may fuse the two and round differently in vector and scalar lanes.
             term = state[name].detach().to(torch.float64).contiguous() * factor
             # The first term is stored, not added to zero, which would lose the sign of -0.0.
@@ -102,18 +103,29 @@ class WeightedMean:
         return {name: (total / self._weight).to(dtype) for name, total in self._sum.tensors.items()}
 
 
-def _shapes(state: State) -> dict[str, torch.Size]:
+def shapes(state: State) -> dict[str, torch.Size]:
+    """The shape of each tensor."""
     return {name: tensor.shape for name, tensor in state.items()}
 
 
-def _check(state: State, shapes: dict[str, torch.Size], where: str) -> None:
-    odd = next((name for name in [*shapes, *state] if (name in shapes) != (name in state)), None)
+def check(state: State, expected: Mapping[str, torch.Size], number: int) -> None:
+    """See that a contribution fits the others.
+
+    Args:
+        expected: The shape of each tensor.
+        number: Of the contribution, counted from 1.
+
+    Raises:
+        RunError: A tensor is missing, unexpected, of another shape, or holds a NaN or an infinity.
+    """
+    where = f"contribution {number}"
+    odd = next((name for name in [*expected, *state] if (name in expected) != (name in state)), None)
     if odd is not None:
-        what = "is missing" if odd in shapes else "is not expected"
+        what = "is missing" if odd in expected else "is not expected"
         raise RunError(f"the tensor '{odd}' {what}", where=where, fix="All sites must train the same tensors.")
     for name, tensor in state.items():
-        if tensor.shape != shapes[name]:
-            what = f"the tensor '{name}' has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}"
+        if tensor.shape != expected[name]:
+            what = f"the tensor '{name}' has shape {tuple(tensor.shape)}, expected {tuple(expected[name])}"
             raise RunError(what, where=where, fix="All sites must use the same model and the same adapter rank.")
         if not is_finite(tensor):
             fix = "Training has diverged there: lower the learning rate."

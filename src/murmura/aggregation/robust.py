@@ -25,7 +25,7 @@ from abc import abstractmethod
 import torch
 
 from murmura.aggregation.config import BoundedRule, KrumRule, TrimmedRule
-from murmura.aggregation.mean import StateSum
+from murmura.aggregation.mean import check, shapes
 from murmura.aggregation.rules import Contributions, Rule
 from murmura.errors import RunError
 from murmura.streams import Stream
@@ -39,9 +39,9 @@ class Robust(Rule):
         like = self.upload(current, round)
         names = list(like)
         base = torch.cat([like[name].double().flatten() for name in names])
-        rows = []
-        for state, _ in contributions:
-            StateSum(like=like).add(state)  # refuses what does not fit
+        rows, expected = [], shapes(like)
+        for number, (state, _) in enumerate(contributions, start=1):
+            check(state, expected, number)
             rows.append(torch.cat([state[name].detach().cpu().double().flatten() for name in names]) - base)
         if len(rows) < self.least:
             what = f"{len(rows)} sites answered, and rule '{self.config.rule.kind}' needs {self.least}"

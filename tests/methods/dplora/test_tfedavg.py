@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from murmura.aggregation.mean import shapes
 from murmura.aggregation.ternary import SERVER_THRESHOLD, dequantise, quantise, ternary
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask
 from murmura.methods.dplora.baselines import TFedAvg, VanillaFL
 from murmura.methods.dplora.config import TFedAvgConfig, VanillaFLConfig
-from murmura.methods.dplora.tfedavg import shapes, ternary_pass
+from murmura.methods.dplora.tfedavg import ternary_pass
 from murmura.training.bank import Bank
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean

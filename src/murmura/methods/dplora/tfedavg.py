@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from murmura.aggregation.mean import shapes
 from murmura.aggregation.ternary import SERVER_THRESHOLD, SITE_THRESHOLD, dequantise, quantise, ternary
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Payload
@@ -108,8 +109,3 @@ def received(payload: Payload, bank: Bank) -> State:
         adapter: State = payload["adapter"]
         return adapter
     return dequantise(payload["codes"], payload["scales"], {e.name: torch.Size(e.shape) for e in bank.manifest})
-
-
-def shapes(state: State) -> dict[str, torch.Size]:
-    """The shape of each tensor."""
-    return {name: tensor.shape for name, tensor in state.items()}
