@@ -72,7 +72,7 @@ class Parties:
         for name, reply in replies.items():
             terms = {**self.terms, **(told or {}).get(name, {})}
             digest = (asked or {}).get(name, b"asked")
-            vector, _ = self.sites[name].mask(self.round, "vote", terms, digest, reply)
+            vector, _ = self.sites[name].mask(self.round, "vote", terms, digest, reply, self.layout.weights)
             self.server.add(name, vector, self.sites[name].vouch(self.server.number) or b"")
         self.server.collected()
 

@@ -268,11 +268,34 @@ def test_the_owner_is_told_what_was_refused_and_what_was_clipped(runtime, tmp_pa
     assert "Round 1: 1 numbers of 'loss' were clipped to ±16; the server was not told." in notes
 
 
-def test_nothing_but_numbers_of_examples_weighs(runtime, tmp_path):
-    fleet = make_fleet(runtime, tmp_path)
-    fleet.begin(1)
+def test_nothing_but_numbers_of_examples_weighs(runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr(Voting, "weights", lambda method, name: {"votes": "loss"})
     with pytest.raises(SecureSumError, match="'loss' is no number of examples"):
-        fleet.sum("vote", fleet.sites, like=LIKE, times=10, weights={"votes": "loss"}, **{"break": ""})
+        vote(make_fleet(runtime, tmp_path))
+
+
+@pytest.mark.usefixtures("each_graph")
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"votes": torch.zeros(3, dtype=torch.int64)}, "'loss' has no place in the secure sum"),
+        (LIKE | {"loss": 0}, "'loss' is not what the secure sum that was asked for has a place for"),
+        (LIKE | {"votes": torch.zeros(3)}, "'votes' is not what"),
+        (LIKE | {"records": 0}, "'records' is to be summed, which verb vote does not send"),
+    ],
+)
+def test_a_layout_that_is_not_that_of_a_reply_is_refused_and_told(runtime, tmp_path, changed, why):
+    fleet = make_fleet(runtime, tmp_path)
+    with pytest.raises(SecureSumError, match=why):
+        vote(fleet, like=changed)
+    notes = (fleet.engine.host.sites["site-0"].kept.folder / "notes.txt").read_text()
+    assert f"Round 1: {why}" in notes and "do not trust this server" in notes
+
+
+def test_a_number_of_examples_is_summed_as_whole(runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr(Voting, "releases", lambda method, name: {"votes": Votes("votes"), "loss": Count()})
+    with pytest.raises(SecureSumError, match="'loss' is to be summed as if it were not whole"):
+        vote(make_fleet(runtime, tmp_path))
 
 
 @pytest.mark.usefixtures("each_graph")

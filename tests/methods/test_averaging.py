@@ -203,6 +203,11 @@ def test_sites_that_count_alike_do_not_tell_their_sizes(tokenizer, tmp_path):
     assert method().sends("examples")
 
 
+def test_sites_know_by_their_options_what_uploads_are_weighed_by():
+    assert method().weights("train") == {"adapter": "examples"}
+    assert not method(Alike).weights("train") and not method(server="fedadam").weights("train")
+
+
 # ---- what makes no sense -----------------------------------------------------------------------------------------
 
 

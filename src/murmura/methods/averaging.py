@@ -68,6 +68,12 @@ class Averaging(Method):
             declared.pop("examples", None)
         return {**declared, **self.local.releases}
 
+    def weights(self, name: str) -> dict[str, str]:
+        optimizer = self.optimizer()
+        if self.weight is None or "adapter" not in self.releases(name) or (optimizer and not optimizer.weighted):
+            return {}
+        return {"adapter": self.weight}
+
     def forecast(self, part: Part) -> Forecast:
         optimizer, own = self.optimizer(), len(part.records)
         moments = 2 * len(optimizer.remembers) if optimizer else 0  # float64
@@ -105,14 +111,12 @@ class Averaging(Method):
         asked: dict[str, Any] = {"lr": server.lr(fleet.round), **self.local.sends(server)}
         asked["refused"] = self._unfit(server, verb)
         optimizer = self.optimizer()
-        weight = None if optimizer and not optimizer.weighted else self.weight
         if self.rule.config.is_linear and not self.traits.single_replies and not server.listens:
-            weights = {"adapter": weight} if weight else {}
             like = self.like(server, verb) if self.rule.config.secure else None
-            sums = server.sum(verb, cohort, each, weights=weights, like=like, **asked)
+            sums = server.sum(verb, cohort, each, like=like, **asked)
             if sums.sites:
                 self.note(server, sums.sites, {**sums.fields, "loss": sums.mean("loss")})
-            self._step(server, optimizer, fleet.round, _mean(sums, weight))
+            self._step(server, optimizer, fleet.round, _mean(sums, self.weights(verb).get("adapter")))
         else:
             sums = Sum()
             replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)

@@ -129,6 +129,39 @@ def test_sites_that_were_told_different_layouts_reveal_nothing(parties):
         parties.reveal("b")
 
 
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([["votes", None, "tensor", [4]], ["votes", None, "whole tensor", [4]]], "a field is to leave twice"),
+        ([["votes", None, "tensor", [4]]], "'votes' is not what the secure sum that was asked for has a place for"),
+        ([["votes", None, "short tensor", [4]]], "'votes' is not what"),
+        ([["votes", None, "whole number", []]], "'votes' is not what"),
+        ([["votes", None, "whole tensor", [2, 2]]], "'votes' is not what"),
+        ([["votes", "a", "whole tensor", [4]]], "'votes' has no place in the secure sum"),
+        ([["other", None, "whole tensor", [4]]], "'votes' has no place"),
+    ],
+)
+def test_a_site_masks_no_other_layout_than_that_of_its_own_reply(parties, entries, why):
+    """With both forms of the first, a server has the sum and the sum of what was clipped: the noise comes off."""
+    parties.advertise(parties.names)
+    parties.share(parties.names)
+    with refused(why):
+        parties.sites["a"].mask(1, "vote", {**parties.terms, "layout": {"entries": entries}}, b"", votes(1, 2, 3, 99))
+    assert parties.sites["a"]._sum is None
+
+
+@pytest.mark.parametrize("told", [{}, {"weights": {}}, {"weights": {"update": "other"}}])
+def test_what_a_sum_is_weighed_by_a_site_knows_by_itself(told):
+    parties = Parties(3, like={"update": torch.zeros(2), "examples": 0}, weights={"update": "examples"})
+    layout = {**parties.layout.to_payload(), **told}
+    parties.advertise(parties.names)
+    parties.share(parties.names)
+    replies = {name: {"update": torch.ones(2), "examples": k} for k, name in enumerate(parties.names, start=1)}
+    parties.collect(replies, told={name: {"layout": layout} for name in parties.names})
+    parties.confirm(parties.names)
+    assert parties.unmask(parties.names)["update"].tolist() == [6, 6]
+
+
 def test_no_site_reveals_twice_so_never_both_kinds_of_shares(parties):
     collected(parties)
     parties.confirm(parties.names)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmura.aggregation.config import SecureSumConfig
-from murmura.errors import RunError
-from murmura.federation.wire.layout import MASKED, Layout, as_tensor
+from murmura.errors import RunError, SecureSumError
+from murmura.federation.wire.layout import MASKED, Layout, as_tensor, entries_of
 from murmura.federation.wire.sums import Sum
 
 SECURE = SecureSumConfig(range=2.0, weight=10)
@@ -105,6 +105,12 @@ def test_what_is_clipped_is_told():
         ({"votes": torch.zeros(3, dtype=torch.int64)}, "'votes' is not what the secure sum that was asked for"),
         ({"votes": torch.zeros(2)}, "'votes' is not what"),
         ({"weighed": torch.zeros(1, dtype=torch.int64), "loss": 1.0}, "'weighed' is not what"),
+        ({"votes": torch.zeros(2, dtype=torch.int32)}, "'votes' is not what"),
+        ({"loss": 1}, "'loss' is not what the secure sum that was asked for"),
+        ({"table": {"a": 0.5}}, "'a' in 'table' is not what"),
+        ({"state": torch.zeros(1)}, "'state' has no place"),
+        ({"loss": {"a": 0.5}}, "'a' in 'loss' has no place"),
+        ({"loss": {}}, "'loss' is not what"),
         ({"other": 1}, "'other' has no place in the secure sum"),
         ({"table": {"c": 1}}, "'c' in 'table' has no place"),
         ({"state": {"w": torch.zeros(1)}}, "the tensor 'v' is missing in 'state'"),
@@ -125,7 +131,51 @@ def test_what_does_not_fit_is_refused(reply, why):
 
 def test_a_layout_is_told_and_heard():
     layout = Layout.of({"a": {"x": torch.zeros(2, 3)}, "n": 0, "l": 0.5}, {"a": "n"}, 5, SECURE)
-    assert Layout.from_payload(layout.to_payload(), 5, SECURE) == layout
+    assert entries_of({"layout": layout.to_payload()}) == layout.entries
+
+
+VOTES = ["votes", None, "tensor", [2]]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [VOTES, ["votes", None, "short tensor", [2]]],
+        [["table", "a", "number", []], ["loss", None, "number", []], ["table", "a", "whole number", []]],
+        [["votes", "a", "tensor", [2]], VOTES],
+    ],
+)
+def test_a_layout_has_no_field_twice(entries):
+    with pytest.raises(SecureSumError, match="a field is to leave twice in one secure sum"):
+        entries_of({"layout": {"entries": entries}})
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        None,
+        [],
+        {"sum": "x"},
+        {"layout": {"entries": []}},
+        {"layout": {"entries": [["votes"]]}},
+        *(
+            {"layout": {"entries": [VOTES, one]}}
+            for one in (
+                [["votes"], None, "tensor", [2]],
+                ["other", 1, "tensor", [2]],
+                ["other", None, "tensors", [2]],
+                ["other", None, ["tensor"], [2]],
+                ["other", None, "tensor", [-2]],
+                ["other", None, "tensor", [2.0]],
+                ["other", None, "tensor", 2],
+                ["other", None, "number", [2]],
+            )
+        ),
+    ],
+)
+def test_what_is_no_layout_is_refused(terms):
+    with pytest.raises(SecureSumError, match="what its layout is cannot be read"):
+        entries_of(terms)
 
 
 def test_what_cannot_be_added_up_has_no_layout():

@@ -9,7 +9,7 @@ import torch
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.data.records import Document
-from murmura.errors import RefusedError
+from murmura.errors import RefusedError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.membership import Membership
 from murmura.federation.server.fleet import Fleet
@@ -21,7 +21,7 @@ from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.store import SiteStore
 from murmura.federation.summing import SecureSumming
-from murmura.federation.wire.layout import Agreement
+from murmura.federation.wire.layout import Agreement, Layout
 from murmura.federation.wire.messages import Ask, Failure
 from murmura.methods.pretext.config import PretextConfig
 from murmura.runs.schema import ANSWERS_JOURNAL, ROSTER, site_folder
@@ -76,6 +76,42 @@ def test_the_noise_of_one_round_cannot_be_averaged_out(tmp_path):
     assert "do not trust this server" in (tmp_path / "site-0" / "notes.txt").read_text(encoding="utf-8")
 
 
+FORM = ["votes", None, "short tensor", [4]]
+
+
+@pytest.mark.parametrize(
+    ("entries", "spent"),
+    [
+        ([["votes", None, "tensor", [4]], FORM], False),  # the sum, and the sum of what lies within ±range
+        ([FORM, FORM], False),
+        ([FORM, ["votes", "a", "number", []]], False),
+        ([FORM, ["texts", None, "whole number", []]], False),
+        ([["votes", None, "tensor", [4]]], True),
+        ([["votes", None, "whole tensor", [4]]], True),
+        ([["votes", None, "number", []]], True),
+        ([["votes", None, "short tensor", [2, 2]]], True),
+    ],
+)
+def test_a_server_does_not_choose_in_what_form_votes_leave(tmp_path, monkeypatch, entries, spent):
+    """Nothing leaves; and where it can be told without the vote, none of the site's answers is spent either."""
+    to, left = fleet(tmp_path), []
+    entered = Host._entered
+
+    def as_engines_tell(host, ask, answer):
+        found = entered(host, ask, answer)
+        left.append((ask.verb, found))
+        return Failure(found.site, found.why) if isinstance(found, Failure) else found
+
+    monkeypatch.setattr(Host, "_entered", as_engines_tell)
+    monkeypatch.setattr(Layout, "to_payload", lambda layout: {"entries": entries})
+    with pytest.raises(RunError, match="only 0 of 4 sites"):
+        vote(to)
+    answers = [answer for verb, answer in left if verb == "vote"]
+    assert [one.why for one in answers if isinstance(one, Failure)] == ["SecureSumError"] * 4 and len(answers) == 4
+    assert "do not trust this server" in (tmp_path / "site-0" / "notes.txt").read_text(encoding="utf-8")
+    assert (tmp_path / site_folder("site-0") / ANSWERS_JOURNAL).exists() == spent
+
+
 def test_a_run_that_was_killed_and_resumed_votes_once_more_and_owners_are_told(tmp_path):
     to = fleet(tmp_path)
     vote(to)
@@ -105,6 +141,7 @@ def test_whether_a_site_fails_does_not_depend_on_its_texts(tmp_path, candidates,
     """With such numbers it did, as far as one half of a coordinate's values overflow: that would be a vote without
     noise."""
     to = fleet(tmp_path, distance=True)
-    asked = Ask(verb, 1, {"candidates": candidates}, run="run", masked={"sum": "x"} if verb == "vote" else None)
+    terms = {"sum": "x", "layout": {"entries": [FORM]}} if verb == "vote" else None
+    asked = Ask(verb, 1, {"candidates": candidates}, run="run", masked=terms)
     answers = list(to.engine.host.answer(asked, to.sites))
     assert {one.why for one in answers if isinstance(one, Failure)} == {"RefusedError"} and len(answers) == 4

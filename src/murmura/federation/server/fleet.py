@@ -118,7 +118,6 @@ class Fleet:
         sites: Sequence[str],
         each: Mapping[str, Payload] | None = None,
         *,
-        weights: Mapping[str, str] | None = None,
         like: Payload | None = None,
         refused: Callable[[Payload], str | None] | None = None,
         read: Callable[[Payload], Payload] | None = None,
@@ -126,7 +125,8 @@ class Fleet:
         **shared: Any,
     ) -> Sum:
         """Ask sites, and learn nothing but the sum of their replies: under masks, where the method's sums are secure
-        (``Verbs.secure``); else in clear, from engines on this machine.
+        (``Verbs.secure``); else in clear, from engines on this machine. Tensors are weighed as the verb's owner says
+        (``Verbs.weights``).
 
         A reply that is not what the verb declares, is not ``like`` the others, or is ``refused``, is left out of the
         sum, and an event names its site.
@@ -135,7 +135,6 @@ class Fleet:
             verb: one of the sites' verbs.
             sites: whom to ask.
             each: fields for single sites.
-            weights: by the name of a field of tensors, the one that each site's are multiplied by before that.
             like: a reply with fields as large as those of any site, of the same types, and with all keys that a table
                 may have. Where cohorts are secret, what may be told of the traffic is made from it, and where sums are
                 secure, the layout of the vectors that are summed: so there it must be given, and nothing may be asked
@@ -150,9 +149,10 @@ class Fleet:
         Raises:
             RunError: as ``ask``; or a field cannot be added up; or too few sites answer for a secure sum.
         """
-        if owner(self.verbs, verb).secure(verb) is not None:
-            return self._secure_sum(verb, sites, each, weights or {}, like, shared, settled)
-        total = Sum()
+        verbs = owner(self.verbs, verb)
+        total, weights = Sum(), verbs.weights(verb)
+        if verbs.secure(verb) is not None:
+            return self._secure_sum(verb, sites, each, weights, like, shared, settled)
 
         def misfits(fields: Payload) -> str | None:
             why = (misfit(fields, like) if like else None) or addable(fields, weights)

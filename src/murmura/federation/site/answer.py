@@ -17,7 +17,7 @@ from murmura.errors import (
     nearest,
 )
 from murmura.federation.site.cohort import Cohort, Site
-from murmura.federation.wire.layout import MASKED, as_tensor
+from murmura.federation.wire.layout import MASKED, as_tensor, entries_of
 from murmura.federation.wire.masks import SIGNATURE_BYTES, STEPS, packed
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
 from murmura.federation.wire.releases import VOUCHED, Declaration, Verbs, owner
@@ -97,7 +97,7 @@ class Host:
     def _answers(self, ask: Ask, sites: Sequence[str], since: float | None) -> Iterator[Reply | Failure]:
         try:
             declared = self._asked(ask)
-        except RefusedError as outside:
+        except (RefusedError, SecureSumError) as outside:
             yield from (self._failed(ask, self.sites[name], outside) for name in sites)
             return
         until = None
@@ -164,6 +164,7 @@ class Host:
 
         Raises:
             RefusedError: this run does not ask for the verb, or not in this round; or they are none.
+            SecureSumError: replies are to leave in a secure sum with a layout that the verb's cannot have.
         """
         if not isinstance(ask.verb, str) or type(ask.round) is not int:
             raise RefusedError(f"{ask.verb!r} is asked for in round {ask.round!r}, which is no verb or no round")
@@ -171,7 +172,28 @@ class Host:
         of_method = verbs is self.verbs[0]
         if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
             raise RefusedError(f"'{ask.verb}' is asked for in round {ask.round}, in which this run does not")
+        self._require_layout(ask, verbs)
         return verbs.declaration(ask.verb)
+
+    def _require_layout(self, ask: Ask, verbs: Verbs) -> None:
+        """What can be said of a layout before the verb runs, and before anything is counted; the rest is held against
+        the reply (``Layout.vector``).
+
+        Raises:
+            SecureSumError: something has a place in the sum that the verb does not declare, or another form; or what it
+                is weighed by is no number of examples.
+        """
+        if ask.masked is None or verbs.secure(ask.verb) is None:
+            return
+        declared = verbs.releases(ask.verb)
+        for entry in entries_of(ask.masked):
+            if entry.field not in declared:
+                raise SecureSumError(f"'{entry.field}' is to be summed, which verb {ask.verb} does not send", fix=_FIX)
+            if declared[entry.field].kind == "count" and not entry.is_whole:
+                raise SecureSumError(f"{entry.named} is to be summed as if it were not whole", fix=_FIX)
+        for name in verbs.weights(ask.verb).values():
+            if name not in declared or declared[name].kind != "count":
+                raise SecureSumError(f"'{name}' is no number of examples, and is to weigh what is summed")
 
     def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
         """A refusal as it leaves; the site's owner is told all of it."""
@@ -273,10 +295,10 @@ class Host:
         """
         site = self.sites[reply.site]
         try:
-            self._require_weights(ask, terms)
             asked = shared + digest(dict(ask.each.get(site.name, {})))
+            weights = owner(self.verbs, ask.verb).weights(ask.verb)
             with site.in_secure_sum(ask.round) as masking:
-                vector, told = masking.mask(ask.round, ask.verb, terms, asked, reply.fields)
+                vector, told = masking.mask(ask.round, ask.verb, terms, asked, reply.fields, weights)
                 voucher = masking.vouch(terms["sum"])
             for one in told:
                 site.tell(f"Round {ask.round}: {one}; the server was not told.")
@@ -284,17 +306,6 @@ class Host:
             return Failure(site.name, type(error).__name__, error)
         masked: Payload = {MASKED: as_tensor(vector)}
         return Reply(site.name, masked if voucher is None else masked | {VOUCHED: packed([voucher], SIGNATURE_BYTES)})
-
-    def _require_weights(self, ask: Ask, terms: Mapping[str, Any]) -> None:
-        """
-        Raises:
-            SecureSumError: something else than numbers of examples is to weigh what is summed, such as a field that is
-                0 at all sites but one.
-        """
-        declared = owner(self.verbs, ask.verb).releases(ask.verb)
-        for name in set(terms["layout"]["weights"].values()):
-            if name not in declared or declared[name].kind != "count":
-                raise SecureSumError(f"'{name}' is no number of examples, and is to weigh what is summed")
 
 
 def _copied(store: Payload) -> Payload:

@@ -34,7 +34,7 @@ from murmura.errors import SecureSumError
 from murmura.federation.site.identity import Roster, public
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.wire import shamir
-from murmura.federation.wire.layout import Agreement, Layout
+from murmura.federation.wire.layout import Agreement, Layout, entries_of
 from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, consistent, statement, vouched
 from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.neighbours import Graph, graph
@@ -172,17 +172,24 @@ class Masking:
         return sealed
 
     def mask(
-        self, round: int, verb: str, terms: Mapping[str, Any], asked: bytes, reply: Payload
+        self,
+        round: int,
+        verb: str,
+        terms: Mapping[str, Any],
+        asked: bytes,
+        reply: Payload,
+        weights: Mapping[str, str] | None = None,
     ) -> tuple[np.ndarray, list[str]]:
         """A reply as it may leave, and what of it was clipped, in words.
 
         Args:
             terms: of the sum: its number, places of the ``sharers``, the ``layout``.
             asked: digest of the fields that were asked with.
+            weights: what its fields are weighed by, as the site's own method has it (``Verbs.weights``).
 
         Raises:
-            SecureSumError: the terms are not those that an honest server sends.
-            RunError: the reply does not fit the layout.
+            SecureSumError: the terms are not those that an honest server sends, or the layout is not that of the reply.
+            RunError: the reply holds a number that cannot be summed.
         """
         now = self._step(terms["sum"], "shared")
         assert now.roll is not None and now.graph is not None
@@ -190,7 +197,7 @@ class Masking:
             _refuse(f"keys were made for round {now.what[1]} and verb '{now.what[2]}'")
         now.sharers = self._places(now, terms["sharers"], range(len(now.roll.names)))
         now.asked, now.question = statement("ask", terms, asked.hex()), asked.hex()
-        layout = Layout.from_payload(terms["layout"], now.asked_sites, self.agreement.options)
+        layout = Layout(entries_of(terms), weights or {}, now.asked_sites, self.agreement.options)
         vector, told = layout.vector(reply)
         add_mask(vector, now.seed, 1)
         sharers = set(now.sharers)

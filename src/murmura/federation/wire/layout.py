@@ -16,13 +16,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 
 from murmura.aggregation.config import SecureSumConfig
-from murmura.errors import RunError
+from murmura.errors import RunError, SecureSumError
 from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.sums import Sum
 
@@ -31,6 +31,8 @@ _SHORT = (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool)
 
 MASKED = "masked"
 """The field of a masked reply: the vector, as int32 or int64."""
+
+_FIX = "Server and sites need the same experiment; if they have it, do not trust this server."
 
 Kind = Literal["tensor", "whole tensor", "short tensor", "number", "whole number"]
 """Of what stands at a place: reals, or whole numbers of up to 64 or up to 32 bits, in a tensor or alone."""
@@ -64,6 +66,14 @@ class Entry:
     key: str | None
     kind: Kind
     shape: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        return self.field, self.key
+
+    @property
+    def named(self) -> str:
+        return f"'{self.field}'" if self.key is None else f"'{self.key}' in '{self.field}'"
 
     @property
     def words(self) -> int:
@@ -105,14 +115,7 @@ class Layout:
 
     def to_payload(self) -> dict[str, Any]:
         """As JSON; what both sides know anyway is left out."""
-        entries = [[e.field, e.key, e.kind, list(e.shape)] for e in self.entries]
-        return {"entries": entries, "weights": dict(self.weights)}
-
-    @classmethod
-    def from_payload(cls, payload: Mapping[str, Any], sites: int, options: SecureSumConfig) -> Self:
-        """The inverse of ``to_payload``."""
-        entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in payload["entries"])
-        return cls(entries, payload["weights"], sites, options)
+        return {"entries": [[e.field, e.key, e.kind, list(e.shape)] for e in self.entries]}
 
     @cached_property
     def fields(self) -> list[str]:
@@ -150,10 +153,10 @@ class Layout:
         """A reply as a vector, and what of it had to be clipped, in words for the site's owner.
 
         Raises:
-            RunError: it holds a number that is not finite, a whole number that could make a sum overflow, or something
-                that is not in the layout.
+            SecureSumError: the layout is not that of this reply.
+            RunError: it holds a number that is not finite, or a whole number that could make a sum overflow.
         """
-        self._require_fitting(reply)
+        self._require_own(reply)
         told: list[str] = []
         most = self.options.weight
         for name in {*self.weights.values()}:
@@ -194,32 +197,27 @@ class Layout:
         fixed = np.ldexp(np.clip(real, -bound, bound) * weight, self._shift(entry.field, self.bits))
         return np.trunc(fixed).astype(np.int64).astype(self.dtype), clipped
 
-    def _require_fitting(self, reply: Payload) -> None:
-        known = {(entry.field, entry.key): entry for entry in self.entries}
-        for field, value in reply.items():
-            for key, one in _leaves(value):
-                entry = known.get((field, key))
-                name = f"'{field}'" if key is None else f"'{key}' in '{field}'"
-                if entry is None and one is not None:
-                    raise RunError(f"{name} has no place in the secure sum that was asked for")
-                shape = tuple(one.shape) if isinstance(one, torch.Tensor) else ()
-                if (
-                    entry is not None
-                    and one is not None
-                    and (
-                        shape != entry.shape
-                        or isinstance(one, torch.Tensor) != entry.is_tensor
-                        or (entry.is_whole and not _is_whole(one))
-                        or (
-                            entry.is_tensor and not entry.is_whole and _is_whole(one)
-                        )  # else noise in it could be clipped
-                    )
-                ):
-                    raise RunError(f"{name} is not what the secure sum that was asked for has a place for")
+    def _require_own(self, reply: Payload) -> None:
+        """Hold the layout to the one that the site would make of its own reply. Only of a field that it does not have,
+        and of numbers that its tables lack, it does not know what they are, and sends zeros.
+
+        Raises:
+            SecureSumError: it is another one: a server that chose what leaves, and how often, would read more than the
+                sum.
+        """
+        there = {field: _without_none(value) for field, value in reply.items() if value is not None}
+        own = {entry.place: entry for entry in _entries(there)}
+        for place in own.keys() - {entry.place for entry in self.entries}:
+            raise SecureSumError(f"{own[place].named} has no place in the secure sum that was asked for", fix=_FIX)
         for entry in self.entries:
-            value = reply.get(entry.field)
-            if value is not None and entry.is_tensor and entry.key is not None and entry.key not in value:
-                raise RunError(f"the tensor '{entry.key}' is missing in '{entry.field}'")
+            known = own.get(entry.place)
+            if entry.field not in there or known == entry:
+                continue
+            if known is not None or entry.key is None:
+                what = f"{entry.named} is not what the secure sum that was asked for has a place for"
+                raise SecureSumError(what, fix=_FIX)
+            if entry.is_tensor:
+                raise SecureSumError(f"the tensor '{entry.key}' is missing in '{entry.field}'", fix=_FIX)
         for field, name in self.weights.items():
             if reply.get(field) is not None and not _is_weight(reply.get(name)):
                 raise RunError(f"'{field}' is weighed by '{name}', which is {reply.get(name)!r} and no weight")
@@ -273,6 +271,25 @@ class Layout:
         return bits - 1 - math.frexp(self.sites * bound)[1]
 
 
+def entries_of(terms: Any) -> tuple[Entry, ...]:
+    """The entries of the layout in the terms of a sum, where it has travelled as ``Layout.to_payload``.
+
+    Raises:
+        SecureSumError: it is none, or has a field twice, which would leave in two forms.
+    """
+    try:
+        entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in terms["layout"]["entries"])
+    except (KeyError, TypeError, ValueError):
+        entries = ()
+    if not entries or not all(map(_is_sound, entries)):
+        raise SecureSumError("a secure sum is asked for, and what its layout is cannot be read", fix=_FIX)
+    whole = {entry.field for entry in entries if entry.key is None}
+    places = {entry.place for entry in entries if entry.key is None or entry.field not in whole}
+    if len(places) < len(entries):
+        raise SecureSumError("a field is to leave twice in one secure sum", fix=_FIX)
+    return entries
+
+
 def as_tensor(vector: np.ndarray) -> torch.Tensor:
     """A vector as it travels."""
     return torch.from_numpy(vector.view(np.int32 if vector.itemsize == 4 else np.int64))
@@ -295,6 +312,20 @@ def _entries(like: Payload) -> Iterator[Entry]:
                 yield Entry(field, key, "whole number" if _is_whole(one) else "number")
             else:
                 raise RunError(f"a field '{field}' cannot be added up: it holds neither numbers nor tensors")
+
+
+def _is_sound(entry: Entry) -> bool:
+    return (
+        isinstance(entry.field, str)
+        and isinstance(entry.key, str | None)
+        and entry.kind in get_args(Kind)
+        and all(type(length) is int and length >= 0 for length in entry.shape)
+        and (entry.is_tensor or not entry.shape)
+    )
+
+
+def _without_none(value: Any) -> Any:
+    return {key: one for key, one in value.items() if one is not None} if isinstance(value, Mapping) else value
 
 
 def _leaves(value: Any) -> Iterator[tuple[str | None, Any]]:

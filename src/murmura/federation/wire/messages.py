@@ -21,7 +21,7 @@ import torch
 
 from murmura.errors import RunError
 
-VERSION = 2
+VERSION = 3
 """Of what server and sites send one another; both sides must have the same."""
 
 Payload = dict[str, Any]

@@ -224,6 +224,11 @@ class Verbs:
         """The secure sum in which alone replies to verb ``name`` leave; None where they are read one by one."""
         return None
 
+    def weights(self, name: str) -> Mapping[str, str]:
+        """Where replies to verb ``name`` are summed: by the name of a field of tensors, the one that each site's are
+        multiplied by before that, which is a number of examples. Server and sites go by it alike."""
+        return {}
+
     def is_free(self, name: str) -> bool:
         """Whether verb ``name`` releases nothing that depends on what records say."""
         return not self.releases(name)
