@@ -2,13 +2,14 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from murmura import methods
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, SecureSumError
 from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.budget import uncovered
 from murmura.experiment.forecast.dry_run import dry_run
@@ -144,6 +145,19 @@ def test_a_run_is_resumed_with_fresh_keys_and_the_same_identities(make, tmp_path
     whole = run(start(method={"rounds": 2}, run={"folder": str(tmp_path / "whole")})).folder
     for name, tensor in load_file(whole / "adapter" / "adapter_model.safetensors").items():
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_second_run_over_a_site_less_reveals_nothing_even_under_the_id_of_the_first(make, tmp_path, monkeypatch):
+    small.write_data(tmp_path, {**SITES, "ear": 1})
+    monkeypatch.setattr("murmura.experiment.run.uuid4", lambda: SimpleNamespace(hex="a" * 32))
+    start = partial(make, aggregation=SECURE, evaluation=QUIET, budget={"folder": str(tmp_path / "accounts")})
+    run(start(method={"rounds": 1}))
+    folder = run(start(method={"rounds": 2}), resume=True).folder
+    notes = [path.read_text() for path in (folder / "private").rglob("notes.txt")]
+    assert not any("earlier run" in told for told in notes)
+    (tmp_path / "sites" / "ear.jsonl").unlink()
+    with pytest.raises(SecureSumError, match="an earlier run has asked the same of other sites"):
+        run(start(method={"rounds": 1}, run={"folder": str(tmp_path / "second")}))
 
 
 def test_that_sites_tell_their_epsilon_apart_costs_no_budget(make):

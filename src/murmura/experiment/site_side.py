@@ -155,7 +155,7 @@ class _Opening:
             return None
         signed = Journal(kept.folder / SUMS_JOURNAL, f"journal of secure sums of site {file.name}")
         accounts = file.budget.folder
-        all_runs = SignedInAllRuns(Path(accounts), records) if accounts else None
+        all_runs = SignedInAllRuns(Path(accounts), records, signed) if accounts else None
         return Masking(file.name, "", identity(kept.folder), self.roster, self.agreement, signed, all_runs)
 
 

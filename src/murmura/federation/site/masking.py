@@ -36,7 +36,7 @@ from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.wire import shamir
 from murmura.federation.wire.layout import Agreement, Layout, entries_of
 from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, consistent, statement, vouched
-from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.messages import Payload, digest
 from murmura.federation.wire.neighbours import Graph, graph
 from murmura.privacy.journal import Journal
 
@@ -66,6 +66,7 @@ class _Sum:
     agreed: dict[int, bytes] = field(default_factory=dict)  # with each neighbour, to encrypt
     asked: bytes = b""
     question: str = ""
+    made: str = ""  # digest of the site's reply, which is never told to anybody
     sharers: tuple[int, ...] = ()
     members: tuple[int, ...] = ()
 
@@ -199,6 +200,7 @@ class Masking:
         now.asked, now.question = statement("ask", terms, asked.hex()), asked.hex()
         layout = Layout(entries_of(terms), weights or {}, now.asked_sites, self.agreement.options)
         vector, told = layout.vector(reply)
+        now.made = digest(reply).hex()
         add_mask(vector, now.seed, 1)
         sharers = set(now.sharers)
         for peer in now.graph.holders(now.place):
@@ -245,7 +247,7 @@ class Masking:
             )
         told = [_AGAIN] if before else []
         if self._all_runs is not None:
-            entry = {"verb": line["verb"], "asked": now.question, "sites": line["sites"]}
+            entry = {"verb": line["verb"], "asked": now.question, "made": now.made, "sites": line["sites"]}
             told += self._all_runs.enter(
                 entry, run=self.run, repeats=self.agreement.options.allow_cohort_change_on_retry
             )

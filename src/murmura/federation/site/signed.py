@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -22,16 +23,19 @@ class SignedInAllRuns:
     """A journal outside of any run's folder, known by the digest of the records and not by the site's name. In whatever
     order they are: of the same records a site sends nearly the same, and the very same votes.
 
-    A run that asks what an earlier one has asked, over other sites, is the same sum with some sites more or less: of
-    the two the difference can be read. Of a run that asks other things over other sites the owner is told.
+    A run that asks what an earlier one has asked, over other sites, or has this site make the same of whatever it asks,
+    is the same sum with some sites more or less: of the two the difference can be read. Of a run that asks other things
+    over other sites the owner is told.
 
     Args:
         accounts: the folder of accounts.
         records: the site's.
+        own: the journal of what the site has signed in its present folder, by a line of which the folder is told from
+            all others. By a run's id alone it cannot be told: the server gives it, and may give it twice.
     """
 
-    def __init__(self, accounts: Path, records: Sequence[Any]) -> None:
-        self._folder, self._told = accounts / FOLDER, False
+    def __init__(self, accounts: Path, records: Sequence[Any], own: Journal) -> None:
+        self._folder, self._told, self._own = accounts / FOLDER, False, own
         self._path = self._folder / f"{digest(sorted(records, key=repr))}.journal"
 
     def enter(self, line: Mapping[str, Any], *, run: str, repeats: bool) -> list[str]:
@@ -39,37 +43,53 @@ class SignedInAllRuns:
 
         Args:
             run: the present run.
-            line: its ``verb``, and digests of what was ``asked`` and of the ``sites`` in it.
+            line: its ``verb``, and digests of what was ``asked``, of what the site has ``made`` of it before it was
+                masked, and of the ``sites`` in it.
             repeats: the owner lets a sum be made again over other sites.
 
         Returns:
             What to tell the owner.
 
         Raises:
-            SecureSumError: another run has asked the same of other sites.
+            SecureSumError: another run has asked the same of other sites, or this site has made the same of it.
             CheckpointError: it cannot be entered.
         """
+        line = {**line, "run": run, "folder": self._name()}
         try:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             atomic.make_private(self._folder)
             with FileLock(f"{self._path}.lock", _PATIENCE, mode=0o600):
                 journal = Journal(self._path, "journal of secure sums in all runs")
-                others = [one for one in journal.lines if one["run"] != run and one["verb"] == line["verb"]]
-                others = [one for one in others if one["sites"] != line["sites"]]
-                if not repeats and any(one["asked"] == line["asked"] for one in others):
+                others = [one for one in journal.lines if not _alike(one, line, "run", "folder")]
+                others = [one for one in others if not _alike(one, line, "sites")]
+                same = [one for one in others if _alike(one, line, "verb", "asked") or _alike(one, line, "made")]
+                if same and not repeats:
                     raise SecureSumError(
-                        "an earlier run has asked the same of other sites, and of the two sums the difference could be "
-                        "read: this site takes no further part in the secure sum, and reveals nothing of it",
+                        "an earlier run has asked the same of other sites, or had this site send the same, and of the "
+                        "two sums the difference could be read: this site takes no further part in the secure sum, and "
+                        "reveals nothing of it",
                         fix="Choose another run.seed, or the same sites as then; or if that difference may be known, "
                         "set aggregation.secure.allow_cohort_change_on_retry = true.",
                     )
-                journal.append({**line, "run": run})
+                journal.append(line)
         except (Timeout, OSError) as error:
             raise CheckpointError("the journal of secure sums cannot be written", where=str(self._path)) from error
-        if not others or self._told:
+        if self._told or not any(one["verb"] == line["verb"] for one in others):
             return []
         self._told = True
         return [
             "an earlier run has summed over other sites what they made of these records. Whoever has the sums of both "
             "runs learns more of the sites that were in one of them alone than any one sum tells"
         ]
+
+    def _name(self) -> str:
+        """Of the site's present folder; made when it is first asked for, and kept there."""
+        known = [line["folder"] for line in self._own.lines if "folder" in line]
+        if not known:
+            known = [token_hex(16)]
+            self._own.append({"folder": known[0]})
+        return str(known[0])
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> bool:
+    return all(one.get(name) == other[name] for name in names)  # some lines of earlier releases lack some
