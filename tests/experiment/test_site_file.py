@@ -11,6 +11,7 @@ from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.experiment import site_side
+from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
 from murmura.experiment.simulation import bytes_of, share_out
 from murmura.experiment.site_file import Allow, AskedOf, SiteFile
@@ -217,6 +218,49 @@ def test_what_is_allowed_is_answered(shared):
     host = open_sites(list(folders.values()))
     assert answers(host, experiment) is None
     host.close()
+
+
+VOTED = {"name": "pretext", "rounds": 2, "public": "public.jsonl", "noise": "skellam"}
+IN_CLEAR = {
+    "'tally' of verb attack (evaluation.attacks)": {"evaluation": {"uploads": 0, "attacks": True}},
+    "'rouge' of verb memorise (evaluation.memorisation)": {"evaluation": {"uploads": 0, "memorisation": True}},
+    "'figures' of verb assess": {"aggregation": {"secure": True, "rule": "fedsa"}},
+    "'centres' of verb centres (augment.strategy)": {"augment": {"pool": "pool", "strategy": "feddca"}},
+    "'features' of verb features (augment.strategy)": {"augment": {"pool": "pool", "strategy": "less"}},
+    "'sizes' of verb centres (augment.strategy)": {
+        "augment": {"pool": "pool", "strategy": "feddca", "noise_multiplier": 2.0}
+    },
+    "'losses' of verb personalise (personal.heldout)": {"personal": {}},
+    "'distance' of verb report_distance (method.distance)": {"method": {**VOTED, "distance": True}},
+}
+"""What leaves a site by itself though sums are secure."""
+SUMS_ALONE = {
+    "FedIT": {},
+    "nothing measured here": {"personal": {"heldout": 0.0}},
+    "noise at the site, and its epsilon": PRIVATE,
+    "public records": {"augment": {"pool": "pool", "strategy": "random"}},
+    "votes": {"method": {**VOTED, "distance": False}},
+}
+
+
+def in_secure_sums(sections):
+    base = {"run": {"name": "secure"}, "model": {"name": "smollm2-135m"}, "data": {"heldout": "heldout.jsonl"}}
+    plain = {"method": {"name": "fedit"}, "aggregation": {"secure": True}, **QUIET}
+    experiment = Experiment.of({**base, **plain, **sections})
+    built = method_of(experiment)
+    return AskedOf(experiment, built, verbs_of(experiment, built), 100, 5)
+
+
+@pytest.mark.parametrize("what", IN_CLEAR)
+def test_an_owner_who_takes_part_in_secure_sums_only_has_nothing_read_outside_of_them(what):
+    run = in_secure_sums(IN_CLEAR[what])
+    assert what in Allow(clear=False).rejection_reason(run)
+    assert Allow().rejection_reason(run) is None
+
+
+@pytest.mark.parametrize("sections", SUMS_ALONE.values(), ids=SUMS_ALONE)
+def test_a_run_that_reads_nothing_but_secure_sums_is_allowed(sections):
+    assert Allow(clear=False).rejection_reason(in_secure_sums(sections)) is None
 
 
 def test_more_sites_than_a_process_can_hold_are_refused_unless_the_process_has_the_whole_run(shared, monkeypatch):

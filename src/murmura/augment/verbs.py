@@ -96,6 +96,7 @@ class Augmenting(Verbs):
             "privacy": Metric("the ε that its centres have cost, by the site's own ledger, and in how many answers"),
         },
         everyone=True,
+        option="augment.strategy",
     )
     def centres(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Cluster each site's instructions, or, where the ask says ``hardest``, the half of them that its current model
@@ -127,6 +128,7 @@ class Augmenting(Verbs):
             )
         },
         everyone=True,
+        option="augment.strategy",
     )
     def features(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Gradients of each site's records under the adapters that the ask brings, projected and of length 1, float32

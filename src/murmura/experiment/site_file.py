@@ -13,7 +13,7 @@ from murmura.config import Section, read_toml
 from murmura.errors import ConfigError, PrivacyError, nearest
 from murmura.experiment.config import Device, Experiment
 from murmura.federation.method import Method
-from murmura.federation.wire.releases import Verbs
+from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.measure.verbs import Measuring
 from murmura.methods import METHODS
 from murmura.personal.verbs import Personalising
@@ -21,7 +21,7 @@ from murmura.privacy.budget import BudgetConfig
 from murmura.privacy.guarantee import Guarantee
 from murmura.runs.schema import SITE_FILE
 from murmura.tasks import TASKS
-from murmura.units import bound
+from murmura.units import bound, listing
 
 _MEASURING = (*Measuring(TASKS["instruction"]).verb_names(), Personalising.personalise.__name__)
 _MANY = 1000  # sites, where all are in every round: their number is in no ε of such a run
@@ -50,6 +50,17 @@ class AskedOf:
         """The verbs that measure it on private records."""
         asked = [(one, verb) for one in self.verbs for verb in one.verbs()]
         return [verb for one, verb in asked if one.declaration(verb).measures and not one.is_free(verb)]
+
+    @property
+    def clear(self) -> list[str]:
+        """What the server reads of this site by itself and follows from what its records say: field and verb, with the
+        option without which it would not be asked."""
+        found = []
+        for one, row in rows_of(self.verbs):
+            if row.kind != "keys" and not one.is_free(row.verb) and one.secure(row.verb) is None:
+                option = one.declaration(row.verb).option
+                found.append(f"'{row.field}' of verb {row.verb}{f' ({option})' if option else ''}")
+        return found
 
     @property
     def reads(self) -> int:
@@ -96,7 +107,8 @@ class Allow(Section):
     measuring: bool | list[str] = True
     """Measure on the site's records, as attacks on them do; or the verbs that may, such as ["memorise"]."""
     clear: bool = True
-    """Have the server read what the site sends. If false, the site takes part in secure sums only."""
+    """Have the server read what the site sends. If false, all that is computed from the site's records leaves in secure
+    sums; a run that sends anything of it besides, such as counts of attacks, is not answered."""
 
     @field_validator("methods")
     @classmethod
@@ -133,6 +145,9 @@ class Allow(Section):
             return f"the run measures on private records ({', '.join(sorted(others))}), which the owner does not allow"
         if not self.clear and not run.experiment.aggregation.secure:
             return "the run's sums are not secure, and the owner takes part in no others"
+        if not self.clear and run.clear:
+            what = listing(run.clear)
+            return f"outside of secure sums the server reads {what}, and the owner has it read nothing of this site"
         return self._promises_too_little(run) if self.epsilon is not None else None
 
     def _promises_too_little(self, run: AskedOf) -> str | None:

@@ -167,6 +167,7 @@ class Measuring(Verbs):
             "others": Metric("the same of public records, by the site's own adapter"),
         },
         measures=True,
+        option="evaluation.attacks",
     )
     def attack(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Attack adapters by membership inference: how do the site's own records score beside non-members?
@@ -203,6 +204,7 @@ class Measuring(Verbs):
             "records": Metric("records continued: all that a site has, where these are fewer than asked for"),
         },
         measures=True,
+        option="evaluation.memorisation",
     )
     def memorise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Let adapters complete ``records`` of the site's own records: ``adapter``, which is the server's, or without

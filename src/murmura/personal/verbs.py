@@ -59,6 +59,7 @@ class Personalising(Verbs):
             "public": Metric("loss of the site's own model on public records"),
         },
         measures=True,
+        option="personal.heldout",
     )
     def personalise(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Train ``adapter``, the global one, further on the site's own records, and keep the result.

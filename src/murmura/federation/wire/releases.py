@@ -161,6 +161,7 @@ class Declaration:
         everyone: whether all sites are asked, whatever the round's cohort, so that it tells nothing of a secret one.
         singly: whether replies are read one by one even in a run whose sums are secure.
         late: whether it is done even when nobody waits for the answer any more.
+        option: of the experiment, without which no site is asked; empty where the method asks in any case.
     """
 
     releases: Mapping[str, Release]
@@ -169,6 +170,7 @@ class Declaration:
     everyone: bool = False
     singly: bool = False
     late: bool = False
+    option: str = ""
 
     def __call__(self, function: Function) -> Function:
         function.declaration = self  # type: ignore[attr-defined]

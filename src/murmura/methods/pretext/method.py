@@ -304,6 +304,7 @@ class Pretext(Method):
         },
         slots=False,
         measures=True,
+        option="method.distance",
     )
     def report_distance(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Tell how far the site's texts are from the candidates."""
