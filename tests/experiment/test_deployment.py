@@ -18,6 +18,7 @@ from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, WRITING
 from tests.federation.engines.flowered import Link
+from tests.federation.engines.wired import Wired
 from tests.methods.lpfl.test_method import texts
 from tests.training.helpers import EPS
 
@@ -66,6 +67,26 @@ def founded(experiment, folder, address="127.0.0.1:9443"):
     for own in folders.values():
         consent(own, digest, "")
     return loaded
+
+
+@dataclass
+class Near:
+    """A deployment whose sites are opened in this process, with no Flower between."""
+
+    federation: Federation
+    quorum: int | None = None
+
+    def check(self):
+        """It listens nowhere."""
+
+    def connect(self, folder):
+        folders = [self.federation.folder / site_folder(site) for site in self.federation.members]
+        self.host = open_sites(folders)
+        return Wired(self.host, workers=1)
+
+    def leave(self):
+        """End the sites' process."""
+        self.host.close()
 
 
 def adapters(folder):
@@ -137,3 +158,30 @@ def test_sites_on_many_machines_have_the_models_of_their_own_that_a_simulation_h
         state = load_file(alone / "sites" / site / "adapter_model.safetensors")
         torch.testing.assert_close(load_file(left), state, rtol=1e-4, atol=1e-6)
     assert not (apart / "sites").exists()
+
+
+GIVEN_NOISE = {"name": "dplora", "rounds": 2, "noise_multiplier": 4.0}
+
+
+def test_a_site_that_was_made_known_anew_takes_part_once_the_server_knows_its_number_of_records(
+    make, tmp_path, no_page
+):
+    small.write_data(tmp_path, {"heart": 8, "skin": 8, "lung": 8})
+    quiet = {"evaluation": {"every": 9, "uploads": 0, "attacks": False}}
+    federation = founded(make(GIVEN_NOISE, training={"batch_size": 2, "max_steps": 1}, **quiet), tmp_path / "many")
+    own = federation.folder / "heart"
+    lines = (own / "records.jsonl").read_text().splitlines(keepends=True)
+    (own / "records.jsonl").write_text("".join(lines[:4]))
+    introduce(own, "heart", 4)
+    before = Near(federation, quorum=2)
+    found = run(federation.experiment, deployment=before)
+    assert "the server reckons with 8" in (own / "notes.txt").read_text()
+    assert not (own / "privacy.journal").exists() and (own.parent / "skin" / "privacy.journal").exists()
+    admit(federation.folder, [own / "public.json"])
+    known = Federation.load(federation.folder, {"run.engine": "flower", "run.folder": str(found.folder)})
+    before.leave()
+    after = Near(known)
+    again = run(known.experiment, overwrite=True, deployment=after)
+    after.leave()
+    assert (own / "privacy.journal").exists()
+    assert again.rows[-1]["privacy"]["epsilon"] > found.rows[-1]["privacy"]["epsilon"]

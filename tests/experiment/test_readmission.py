@@ -40,17 +40,22 @@ class Coming:
         return back
 
 
-@pytest.fixture
-def world(tmp_path):
-    verbs = [Membership("instruction", counts=True, experiment="x")]
+def made(tmp_path, *, sized=False):
+    verbs = [Membership("instruction", counts=True, sized=sized, experiment="x")]
     engine = Coming(tmp_path, verbs)
     fleet = Fleet(engine, verbs, Ledger(), Stream(0), run="run")
     server = Server.__new__(Server)
     server._fleet, server._known, server.store, server.arriving = fleet, set(), {}, None
     task = SimpleNamespace(kind="instruction")
     monitor = SimpleNamespace(sizes=None, evaluation_set=SimpleNamespace(task=task))
-    side = ServerSide(SimpleNamespace(keeps_adapters=True), server, fleet, monitor, "x")
+    method = SimpleNamespace(keeps_adapters=True, protects="record" if sized else None)
+    side = ServerSide(method, server, fleet, monitor, "x")
     return SimpleNamespace(engine=engine, fleet=fleet, server=server, side=side)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return made(tmp_path)
 
 
 def begin(world, quorum=None):
@@ -105,3 +110,15 @@ def test_one_that_cannot_keep_a_round_stops_nobody(world):
     begin(world)
     world.engine.bends["site-1", "commit"] = lambda reply: Failure(reply.site, "OSError")
     assert world.fleet.commit() == ["site-1"]
+
+
+def test_one_that_the_server_reckons_another_number_of_records_for_is_not_in_the_run(tmp_path):
+    world = made(tmp_path, sized=True)
+    world.server.sizes = {"site-0": 1, "site-1": 200, "site-2": 1}
+    world.side.meet((), quorum=2)
+    assert world.fleet.joined == ["site-0", "site-2"] == world.server.may_answer(NAMES, set())
+    assert "site site-1 did not answer 'join': RefusedError" in " ".join(world.fleet.events)
+    world.server._keep(world.fleet.commit())
+    assert "takes part" not in arrive(world, "site-1")
+    world.server.sizes["site-1"] = 1
+    assert "site site-1 takes part" in arrive(world, "site-1", round=2)

@@ -3,12 +3,14 @@
 import shutil
 
 import pytest
+import torch
 
 from murmura.errors import CheckpointError, DataError, RefusedError
 from murmura.federation.membership import Membership
+from murmura.federation.site.answer import Host
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.site.store import SiteStore
-from murmura.federation.wire.messages import VERSION, Ask
+from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.streams import Stream
 from tests.federation.world import instructions, make_workbench
 
@@ -62,3 +64,36 @@ def test_a_site_that_never_kept_a_round_starts_though_the_run_is_resumed(tokeniz
     again = [Site(name, instructions(3, 1), kept=SiteStore(tmp_path / name, name)) for name in ("a", "b")]
     ask = Ask("join", 0, {"experiment": ""}, {"a": {"resumed": True}, "b": {"resumed": False}})
     assert len(verbs.join(Cohort(again, bench, ask, Stream(0)), ask)) == 2
+
+
+RECKONED = {"its own": (3, True), "another": (200, False), "none": (None, False), "no number": ("3", False)}
+
+
+@pytest.mark.parametrize("case", RECKONED)
+def test_it_takes_part_only_where_the_server_reckons_with_its_own_number_of_records(tokenizer, tmp_path, case):
+    number, joins = RECKONED[case]
+    site = Site("a", instructions(3, 1), kept=SiteStore(tmp_path / "a", "a"))
+    verbs = [Membership("instruction", counts=False, sized=True)]
+    host = Host([site], verbs, make_workbench(tokenizer), Stream(0), run=None)
+    told = {"resumed": False, "experiment": ""}
+    if number is not None:
+        told["records"] = torch.tensor([number]) if isinstance(number, int) else number
+    [answer] = host.answer(Ask("join", 0, told, run="r"), ["a"])
+    assert isinstance(answer, Reply) == joins and site.run == ("r" if joins else None)
+    if not joins:
+        notes = (tmp_path / "a" / "notes.txt").read_text()
+        assert "the site has 3 records, and the server reckons with" in notes and "murmura site init" in notes
+
+
+def test_it_is_in_the_run_no_more_once_the_server_reckons_with_another_number(tokenizer, tmp_path):
+    verbs = [Membership("instruction", counts=False, sized=True)]
+    sites = [Site(name, instructions(3, 1), kept=SiteStore(tmp_path / name, name)) for name in ("a", "b")]
+    host = Host(sites, verbs, make_workbench(tokenizer), Stream(0), run=None)
+
+    def ask(verb, **numbers):
+        each = {name: {"resumed": False, "records": torch.tensor([one])} for name, one in numbers.items()}
+        answers = host.answer(Ask(verb, 0, {"experiment": ""}, each, run="r"), ["a", "b"])
+        return sorted(one.site for one in answers if isinstance(one, Reply))
+
+    assert ask("join", a=3, b=3) == ask("commit") == ["a", "b"]
+    assert ask("join", a=200, b=3) == ask("commit") == ["b"]  # of which the server was told to reckon otherwise

@@ -120,7 +120,8 @@ def make_world(
     monitor = Monitor(runtime, evaluation_set(evaluation.sample), evaluation, stream)
     server = Server(runtime, fleet, monitor, run_folder, stream, adapter, method.rule)
     if method.protects == "record":
-        server.promised, server.sizes = method.guarantee(sizes, runtime.training), sizes
+        server.promised = method.guarantee(sizes, runtime.training)
+        server.sizes = {site.name: site.size for site in sites}
     return World(server, fleet, runtime, sites, ledger, run_folder)
 
 

@@ -179,7 +179,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         if plan.guarantee:
-            side.server.promised, side.server.sizes = plan.guarantee, [site.size for site in people.sites]
+            side.server.promised, side.server.sizes = plan.guarantee, {site.name: site.size for site in people.sites}
             side.server.caveats = _caveats(plan, side.server)
             for said in side.server.caveats:
                 say(said, public=True)
@@ -220,7 +220,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
 def _caveats(plan: Plan, server: Server) -> list[str]:
     """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
     said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
-    for one in caveats(plan.experiment, plan.privacy, server.sizes):
+    for one in caveats(plan.experiment, plan.privacy, list(server.sizes.values())):
         if {"said": one} not in said.lines:
             said.append({"said": one})
     return [line["said"] for line in said.lines]

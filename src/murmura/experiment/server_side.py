@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from murmura.augment.lead import Augmentation, measured_with
 from murmura.augment.strategies import Rows, choosing
@@ -127,7 +128,10 @@ class ServerSide:
             RunError: one is not of this run's kind or version.
         """
         answered, sizes = [], dict(self.monitor.sizes)
-        each = {site: {"resumed": site in known} for site in sites}
+        each: dict[str, Payload] = {site: {"resumed": site in known} for site in sites}
+        if self.method.protects == "record":
+            for site, told in each.items():  # as a tensor, of as many bytes whatever the number: these are published
+                told["records"] = torch.tensor([self.server.sizes[site]])
         for reply in self.fleet.ask("join", sites, each, refused=_incomplete, experiment=self.digest):
             if reply["versions"]["messages"] != VERSION:
                 what = f"the site speaks version {reply['versions']['messages']} of the messages, the server {VERSION}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 import murmura
 from murmura.data.records import digest
 from murmura.errors import CheckpointError, DataError, RefusedError
@@ -11,7 +13,7 @@ from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, WithoutRecords, verb
 
 if TYPE_CHECKING:
-    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.cohort import Cohort, Site
 
 
 class Membership(WithoutRecords):
@@ -20,11 +22,13 @@ class Membership(WithoutRecords):
     Args:
         kind: of the records that the run is about.
         counts: whether sites say how many records they have: where the method tells the server anyway.
+        sized: whether the server reckons with a number for each site, which then has to be the site's own: by it goes
+            the ε of an answer that does not arrive.
         experiment: digest of the experiment that this side has.
     """
 
-    def __init__(self, kind: str, *, counts: bool, experiment: str = "") -> None:
-        self.kind, self.counts, self.experiment = kind, counts, experiment
+    def __init__(self, kind: str, *, counts: bool, sized: bool = False, experiment: str = "") -> None:
+        self.kind, self.counts, self.sized, self.experiment = kind, counts, sized, experiment
 
     def releases(self, name: str) -> dict[str, Release]:
         return {field: one for field, one in super().releases(name).items() if field != "records" or self.counts}
@@ -46,13 +50,16 @@ class Membership(WithoutRecords):
         never kept a round starts.
 
         Raises:
-            RefusedError: the server's experiment is another one.
+            RefusedError: the server's experiment is another one; or it reckons with another number of records.
             DataError: its records are others than when the run was begun.
             CheckpointError: what it kept is gone.
         """
         if ask["experiment"] != self.experiment:
             raise RefusedError("the server's experiment is not the one that this site has")
-        for site, resumed in zip(cohort.sites, cohort.given(ask, "resumed"), strict=True):
+        known = cohort.given(ask, "records", lambda site: None)
+        for site, resumed, records in zip(cohort.sites, cohort.given(ask, "resumed"), known, strict=True):
+            if self.sized:
+                _require_same(site, records)
             if site.kept is not None and resumed and not site.kept.is_known:
                 what = f"what site {site.name} kept is gone, and with it what its privacy has spent"
                 fix = "Restore it from a copy, or start over with --overwrite."
@@ -92,3 +99,20 @@ class Membership(WithoutRecords):
         for site in cohort.sites:
             site.rewind(ask.round)
         return cohort.reply()
+
+
+def _require_same(site: Site, records: Any) -> None:
+    """
+    Raises:
+        RefusedError: the server reckons with another number of records than the site has, which is in the run no more.
+    """
+    known = records.item() if isinstance(records, torch.Tensor) and records.numel() == 1 else None
+    if known == site.size:
+        return
+    site.leave()
+    raise RefusedError(
+        f"the site has {site.size} records, and the server reckons with {known}, so that the ε of an answer that it "
+        "does not get would be wrong",
+        fix="Give `murmura site init` again, and send what it prints to whoever leads the federation, to be added anew "
+        "before the server is started. If it was, do not trust this server.",
+    )

@@ -75,7 +75,7 @@ class Server:
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
         self.promised: Guarantee | None = None
-        self.sizes: Sequence[int] = ()
+        self.sizes: Mapping[str, int] = {}
         self.caveats: list[str] = []
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None

@@ -145,6 +145,10 @@ class Site:
         if self.masking is not None:
             self.masking.run = run
 
+    def leave(self) -> None:
+        """Take part in no run until it joins one."""
+        self.run = None
+
     def commit(self, round: int) -> None:
         """Keep the store as it is after a round.
 

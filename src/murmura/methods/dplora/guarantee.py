@@ -176,7 +176,7 @@ def _promised(server: Server, config: DPLoRAConfig, times: int) -> float:
     if times <= config.rounds:
         return max(config.epsilon or 0.0, server.promised.spent.value)
     training = server.runtime.training
-    plans = [(plan(config, training, size), times * steps_of(size, training)) for size in set(server.sizes)]
+    plans = [(plan(config, training, size), times * steps_of(size, training)) for size in set(server.sizes.values())]
     most = max(one.epsilon(steps, config.accountant).value for one, steps in plans)
     return most if config.epsilon is None else rounded(most, config.epsilon)
 
