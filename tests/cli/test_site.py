@@ -1,8 +1,10 @@
 """``murmura site``: what a site's owner sees."""
 
 import json
+from contextlib import closing
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from murmura.cli import app
@@ -39,7 +41,8 @@ def asked(folder, *verbs):
     """Answers of a site of its own process: its classes of errors, or None."""
     host = open_sites([folder])
     experiment = Experiment.load(folder.parent / "@federation" / "experiment.toml")
-    joining = {"resumed": False, "experiment": fingerprint(experiment)}
+    [site] = host.sites.values()
+    joining = {"resumed": False, "experiment": fingerprint(experiment), "records": torch.tensor([site.size])}
     try:
         answers = [
             answer
@@ -129,6 +132,17 @@ def test_a_site_of_its_own_process_answers_nothing_without_its_owners_consent(si
     assert asked(folder / "heart", "join", "commit") == [None, None]
     assert asked(folder / "heart", "join") == [None]  # resumed
     assert asked(folder / "skin", "join") == ["RefusedError"]  # another owner
+
+
+def test_show_tells_for_which_run_a_consent_was(sites):
+    own = sites() / "heart"
+    site_of("site", "consent", own)
+    with closing(open_sites([own])) as host:
+        host.sites["heart"].runs.enter("f00d")  # as with the first answer about records
+    shown = " ".join(site_of("site", "show", own).stdout.split())
+    assert "for run f00d and no other until `murmura site consent` is given again" in shown
+    site_of("site", "consent", own)
+    assert "f00d" not in site_of("site", "show", own).stdout
 
 
 def test_an_owner_may_take_consent_back(sites):

@@ -1,19 +1,27 @@
 """What an owner has consented to, and when."""
 
 import json
+import tomllib
 from collections import Counter
+from contextlib import closing
 from functools import partial
 
 import pytest
+import tomli_w
 
-from murmura.errors import PrivacyError
+from murmura.errors import PrivacyError, RefusedError
 from murmura.experiment import simulation, site_side
-from murmura.experiment.consent import consent, consented, digest_of, missing_consent, withdraw
+from murmura.experiment.consent import OwnersWord, answered, consent, consented, digest_of, missing_consent, withdraw
 from murmura.experiment.run import run
-from murmura.experiment.site_file import SiteFile
+from murmura.experiment.site_file import Allow, SiteFile
+from murmura.experiment.site_side import open_sites
+from murmura.experiment.verbs import fingerprint
+from murmura.federation.site.joined import Joined
 from murmura.federation.site.store import released
+from murmura.federation.wire.messages import Ask
 from murmura.runs.record import read
 from tests.experiment.small import write_data
+from tests.experiment.test_deployment import founded
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -74,6 +82,7 @@ def test_the_journals_of_all_sites_have_just_what_the_report_says_has_left(make,
     sections = {"aggregation": {"secure": True}, "evaluation": {"attacks": False, "uploads": 0}} if secure else {}
     monkeypatch.setattr(simulation, "share_out", partial(simulation.share_out, simulated=False))
     monkeypatch.setattr(site_side, "missing_consent", lambda *given: None)
+    monkeypatch.setattr(OwnersWord, "objection", lambda *given: None)
     folder = run(make(**sections)).folder
     counted = Counter()
     for name in ("heart", "skin", "lung"):
@@ -85,3 +94,94 @@ def test_the_journals_of_all_sites_have_just_what_the_report_says_has_left(make,
         assert counted["train", "masked"] == sum(told.pop(key) for key in list(told) if key[0] == "train")
         del counted["train", "masked"]
     assert counted == told and len(told) >= 5
+
+
+ALWAYS = Allow(ask=False)
+
+
+def runs_of(folder, allow, experiment="one", promised=None):
+    """The site as a process of its own has it when it starts."""
+    return Joined(folder / "runs.journal", OwnersWord(folder, allow, experiment, promised))
+
+
+def test_a_consent_is_for_one_run_and_for_that_one_again(tmp_path):
+    consent(tmp_path, "one", "shown")
+    consent(tmp_path, "one", "shown")  # before any run, twice is once
+    assert answered(tmp_path, "one") is None
+    for _ in range(2):
+        runs_of(tmp_path, Allow()).enter("first")
+    assert answered(tmp_path, "one") == "first"
+    with pytest.raises(RefusedError, match=r"which was run 'first', .* `murmura site consent`, given again"):
+        runs_of(tmp_path, Allow()).enter("second")
+    consent(tmp_path, "one", "shown")
+    assert answered(tmp_path, "one") is None
+    for again in ("second", "first"):
+        runs_of(tmp_path, Allow()).enter(again)
+    with pytest.raises(RefusedError):
+        runs_of(tmp_path, Allow()).enter("third")
+
+
+def test_a_consent_to_another_experiment_is_for_no_further_run_of_this_one(tmp_path):
+    consent(tmp_path, "one", "shown")
+    runs_of(tmp_path, Allow()).enter("first")
+    consent(tmp_path, "two", "shown")
+    with pytest.raises(RefusedError):
+        runs_of(tmp_path, Allow()).enter("second")
+    runs_of(tmp_path, Allow(), "two").enter("second")
+
+
+def test_a_further_run_needs_a_consent_that_was_not_taken_back_meanwhile(tmp_path):
+    consent(tmp_path, "one", "shown")
+    runs = runs_of(tmp_path, Allow())
+    withdraw(tmp_path)
+    with pytest.raises(RefusedError, match="has not consented to this experiment"):
+        runs.enter("first")
+
+
+def promise(epsilon, delta=1e-5, unit="site"):
+    return {"unit": unit, "epsilon": epsilon, "delta": delta}
+
+
+def test_who_is_not_asked_has_all_runs_together_held_to_their_limit(tmp_path):
+    allow = Allow(ask=False, epsilon=8.0, delta=3e-5)
+    runs_of(tmp_path, allow, "one", promise(4.0)).enter("first")
+    runs_of(tmp_path, allow, "two", promise(3.5)).enter("second")
+    with pytest.raises(RefusedError, match=r"this run and the 2 before it promise ε = 8\.500 at δ = 3e-05 together"):
+        runs_of(tmp_path, allow, "one", promise(1.0)).require("third")
+    runs_of(tmp_path, allow, "one", promise(4.0)).require("first")  # again
+    runs_of(tmp_path, allow, "one", promise(0.5)).enter("third")
+    with pytest.raises(RefusedError, match="at δ = 4e-05"):
+        runs_of(tmp_path, allow, "one", promise(0.0)).require("fourth")
+
+
+@pytest.mark.parametrize("before", [None, promise(1.0, unit="record")], ids=["nothing", "of something else"])
+def test_what_runs_promise_together_has_to_be_known(tmp_path, before):
+    runs_of(tmp_path, ALWAYS, "one", before).enter("first")
+    with pytest.raises(RefusedError, match="promise together is not known"):
+        runs_of(tmp_path, Allow(ask=False, epsilon=8.0), "one", promise(1.0)).enter("second")
+
+
+def test_who_is_not_asked_and_sets_no_limit_is_told_how_many_runs_there_are(tmp_path):
+    runs = runs_of(tmp_path, ALWAYS)
+    assert not runs.enter("first") and "run 'second' is number 2" in runs.enter("second")
+
+
+@pytest.mark.parametrize("ask", [True, False])
+def test_a_site_that_is_opened_again_answers_no_further_run_beyond_its_owners_word(make, tmp_path, ask):
+    method = {"name": "dpfedavg", "rounds": 2, "epsilon": 8.0}
+    federation = founded(make(method), tmp_path / "many")
+    own = federation.folder / "heart"
+    if not ask:
+        limits = {"allow": {"ask": False, "epsilon": 8.0}}
+        (own / "site.toml").write_text(tomli_w.dumps(tomllib.loads((own / "site.toml").read_text()) | limits))
+
+    def joins(run, answers=False):
+        with closing(open_sites([own])) as host:
+            asks = [Ask("join", 1, {"experiment": fingerprint(federation.experiment), "resumed": False}, run=run)]
+            joined = [type(one).__name__ for ask in asks for one in host.answer(ask, ["heart"])]
+            if answers:
+                host.sites["heart"].runs.enter(run)  # as with the first answer about records
+            return joined == ["Reply"]
+
+    assert [joins("a"), joins("b", answers=True), joins("a"), joins("b")] == [True, True, False, True]
+    assert ("murmura site consent" if ask else "for all runs together") in (own / "notes.txt").read_text()

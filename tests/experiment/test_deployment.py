@@ -180,6 +180,8 @@ def test_a_site_that_was_made_known_anew_takes_part_once_the_server_knows_its_nu
     admit(federation.folder, [own / "public.json"])
     known = Federation.load(federation.folder, {"run.engine": "flower", "run.folder": str(found.folder)})
     before.leave()
+    for one in ("skin", "lung"):  # which have answered a run
+        consent(own.parent / one, digest_of(known.experiment, known.folder / "@federation"), "")
     after = Near(known)
     again = run(known.experiment, overwrite=True, deployment=after)
     after.leave()

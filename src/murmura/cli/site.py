@@ -73,7 +73,7 @@ def show(folder: Folder) -> None:
     Method and rounds, everything that may leave the site and how it is protected, what is promised for this site's
     records, and whether its owner's limits allow it. No server is needed, and nothing is trained.
     """
-    from murmura.experiment.consent import consented, missing_consent
+    from murmura.experiment.consent import answered, consented, missing_consent
     from murmura.experiment.forecast.terms import terms
     from murmura.experiment.site_file import SiteFile
 
@@ -83,7 +83,9 @@ def show(folder: Folder) -> None:
     if reason:
         typer.echo(f"The site answers nothing of it: {reason}.")
     elif when := consented(folder, found.experiment):
-        typer.echo(f"The site answers it: its owner consented to it at {when}.")
+        run = answered(folder, found.experiment)
+        alone = "" if run is None else f", for run {run} and no other until `murmura site consent` is given again"
+        typer.echo(f"The site answers it: its owner consented to it at {when}{alone}.")
     else:
         typer.echo("The site answers it: it is within its owner's limits, and nobody is asked.")
 
@@ -96,11 +98,11 @@ def consent(
     ] = False,
 ) -> None:
     """Print what ``murmura site show`` prints, and note that the site's owner consents to just this experiment, with
-    just this list of what it is measured on.
+    just this list of what it is measured on, for one run.
 
     The note has a digest of both, that of what was printed, and the time. A run that is resumed needs no other
-    consent; a changed experiment or list does. A process of the site that was started without it reads it when it
-    is restarted.
+    consent; a changed experiment or list does, and so does another run. A process of the site that was started without
+    it reads it when it is restarted.
     """
     from murmura.errors import ConfigError
     from murmura.experiment import consent as consents
@@ -118,7 +120,7 @@ def consent(
         fix = "Change [allow] in site.toml, or leave it."
         raise ConfigError(f"nothing is noted: {found.rejection}", where=f"site {found.site}", fix=fix)
     consents.consent(folder, found.experiment, found.digest)
-    typer.echo(f"Noted: the owner of site {found.site} consents to experiment {found.experiment}.")
+    typer.echo(f"Noted: the owner of site {found.site} consents to experiment {found.experiment}, for one run.")
 
 
 @app.command("log")

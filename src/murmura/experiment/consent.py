@@ -1,18 +1,32 @@
-"""That the owner of a site has said yes to an experiment, and what there was to see before that."""
+"""That the owner of a site has said yes to an experiment, for one run of it, and what there was to see before that."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from murmura.errors import DataError
 from murmura.experiment.config import Experiment
-from murmura.experiment.site_file import SiteFile
+from murmura.experiment.site_file import Allow, SiteFile
 from murmura.experiment.verbs import fingerprint
+from murmura.federation.site.joined import WHAT as RUNS
 from murmura.privacy.journal import Journal, now
-from murmura.runs.schema import CONSENT_JOURNAL, HELDOUT_DIGESTS
+from murmura.runs.schema import CONSENT_JOURNAL, HELDOUT_DIGESTS, RUNS_JOURNAL
+from murmura.units import bound
 
 _WHAT = "journal of what the site's owner has consented to"
+_MISSING = (
+    "the owner has not consented to this experiment: `murmura site show` tells what it asks of the site, and "
+    "`murmura site consent` says yes to it"
+)
+_USED = (
+    "the owner has consented to one run of this experiment, which was run '{}', and this is another: what each "
+    "promises is for that run alone. `murmura site consent`, given again, says yes to one more"
+)
 
 
 def digest_of(experiment: Experiment, federation: Path) -> str:
@@ -36,7 +50,8 @@ def digest_of(experiment: Experiment, federation: Path) -> str:
 
 
 def consent(folder: Path, experiment: str, shown: str) -> None:
-    """Note that the owner of a site consents to an experiment, with the time (UTC).
+    """Note that the owner of a site consents to an experiment, with the time (UTC): to the next run of it, and to that
+    one again when it is resumed.
 
     Args:
         experiment: its digest (``digest_of``).
@@ -65,13 +80,102 @@ def consented(folder: Path, experiment: str) -> str | None:
     Raises:
         PrivacyError: the journal is damaged or was edited.
     """
-    path, when = folder / CONSENT_JOURNAL, None
-    for line in Journal.peek(path, _WHAT).lines if path.exists() else ():
-        if "withdrawn" in line:
-            when = None
-        elif line["experiment"] == experiment:
-            when = line["at"]
-    return when
+    lines = _lines(folder)
+    place = _last(lines, experiment)
+    return None if place is None else str(lines[place]["at"])
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    path = folder / CONSENT_JOURNAL
+    return Journal.peek(path, _WHAT).lines if path.exists() else []
+
+
+def _last(lines: Sequence[Mapping[str, Any]], experiment: str) -> int | None:
+    """The place of the last consent to an experiment that was not taken back."""
+    for place in reversed(range(len(lines))):
+        if "withdrawn" in lines[place]:
+            return None
+        if lines[place]["experiment"] == experiment:
+            return place
+    return None
+
+
+def _exact(figure: float) -> Decimal:
+    """As it is written: three times 1e-05 are 3e-05."""
+    return Decimal(repr(figure))
+
+
+def answered(folder: Path, experiment: str) -> str | None:
+    """The run that the last consent to an experiment was for, once the site has answered it; None before that.
+
+    Raises:
+        PrivacyError: a journal is damaged or was edited.
+    """
+    last, path = _last(_lines(folder), experiment), folder / RUNS_JOURNAL
+    runs = Journal.peek(path, RUNS).lines if path.exists() else []
+    return None if last is None else _answered_since(last, experiment, runs)
+
+
+def _answered_since(consent: int, experiment: str, runs: Sequence[Mapping[str, Any]]) -> str | None:
+    """The run of an experiment that was first answered after a consent.
+
+    Args:
+        consent: its place.
+        runs: as they were noted.
+    """
+    found = (one for one in runs if one["experiment"] == experiment and one["consents"] > consent)
+    return next((str(one["run"]) for one in found), None)
+
+
+@dataclass(frozen=True)
+class OwnersWord:
+    """What the owner of a site has said of further runs (``federation.site.joined``).
+
+    A consent is for one run of its experiment. Without ``ask`` the owner is asked about none, and `[allow] epsilon` is
+    for all of them together: by basic composition they spend no more than the sum of what each promises.
+
+    Args:
+        folder: of the site.
+        allow: as in its file.
+        experiment: its digest (``digest_of``).
+        promised: what the present run promises (``AskedOf.promised``); None where nothing hangs on it.
+    """
+
+    folder: Path
+    allow: Allow
+    experiment: str
+    promised: Mapping[str, Any] | None
+
+    def noted(self) -> dict[str, Any]:
+        """With how many lines of the journal of consents there were: so it is known which came later."""
+        told = {"at": now(), "experiment": self.experiment, "consents": len(_lines(self.folder))}
+        return {**told, "promised": self.promised}
+
+    def objection(self, before: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why a further run may not be answered; None where it may.
+
+        Raises:
+            PrivacyError: the journal of consents is damaged or was edited.
+        """
+        if not self.allow.ask:
+            limit, promised = self.allow.epsilon, [line["promised"] for line in before]
+            return None if limit is None else self._exceeded(limit, promised)
+        last = _last(_lines(self.folder), self.experiment)
+        if last is None:
+            return _MISSING
+        used = _answered_since(last, self.experiment, before)
+        return None if used is None else _USED.format(used)
+
+    def _exceeded(self, limit: float, before: Sequence[Mapping[str, Any] | None]) -> str | None:
+        allows = f"the owner allows ε = {limit:g} at δ = {self.allow.delta:g}, for all runs together"
+        known = [one for one in (*before, self.promised) if one is not None]
+        if len(known) <= len(before) or len({one["unit"] for one in known}) > 1:
+            return f"what this run and those before it promise together is not known, and {allows}"
+        epsilon, delta = (sum(_exact(one[name]) for one in known) for name in ("epsilon", "delta"))
+        if epsilon <= _exact(limit) and delta <= _exact(self.allow.delta):
+            return None
+        spent = f"ε = {bound(float(epsilon))} at δ = {float(delta):g}"
+        return f"this run and the {len(before)} before it promise {spent} together, and {allows}"
 
 
 def missing_consent(folder: Path, file: SiteFile, experiment: str) -> str | None:
@@ -83,7 +187,4 @@ def missing_consent(folder: Path, file: SiteFile, experiment: str) -> str | None
     """
     if file.simulated or not file.allow.ask or consented(folder, experiment):
         return None
-    return (
-        "the owner has not consented to this experiment: `murmura site show` tells what it asks of the site, and "
-        "`murmura site consent` says yes to it"
-    )
+    return _MISSING

@@ -85,13 +85,24 @@ class AskedOf:
             sites = self.sites or self.experiment.method.cohort_size or _MANY
         return self.method.guarantee([self.records] * sites, self.experiment.training)
 
+    @property
+    def promised(self) -> dict[str, Any] | None:
+        """The same in figures, as a site notes it of a run that it has answered; None where nothing is promised.
+
+        Raises:
+            PrivacyError: as ``guarantee``.
+        """
+        found = self.guarantee
+        spent = found.spent if found else None
+        return {"unit": found.unit, "epsilon": spent.value, "delta": spent.delta} if found and spent else None
+
 
 class Allow(Section):
     """What runs may do. A site answers no run that would do anything else."""
 
     ask: bool = True
-    """Answer only runs of an experiment to which the owner has said yes (`murmura site consent`). If false, the owner
-    has said so beforehand, for whatever is within the limits below."""
+    """Answer only runs of an experiment to which the owner has said yes (`murmura site consent`): for each time that
+    they have, one. If false, the owner has said so beforehand, for whatever is within the limits below."""
     methods: list[str] | None = None
     """Methods by name; any if not given."""
     rounds: int | None = Field(None, ge=1)
@@ -100,7 +111,8 @@ class Allow(Section):
     """Most of the site's records that a round may use, in training and measuring together."""
     epsilon: float | None = Field(None, gt=0)
     """Most that the ε may be that the run promises, for a record or for a whole site, whichever it protects. A run that
-    promises none is not answered, nor one that measures on the site's records, which no ε covers. Over several runs
+    promises none is not answered, nor one that measures on the site's records, which no ε covers. With ``ask = false``
+    it is for all runs that the site answers together, whose ε and δ are added up; else for each, and over several
     counts `budget`."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """Most that the δ may be that belongs to it."""

@@ -15,7 +15,7 @@ from murmura.data.loading import require_usable, scan
 from murmura.data.records import KINDS, digest
 from murmura.errors import ConfigError, DataError, RunError
 from murmura.experiment.config import Experiment
-from murmura.experiment.consent import digest_of, missing_consent
+from murmura.experiment.consent import OwnersWord, digest_of, missing_consent
 from murmura.experiment.context import ProcessContext, process_context
 from murmura.experiment.sharing import bounded
 from murmura.experiment.site_file import AskedOf, SiteFile
@@ -27,6 +27,7 @@ from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import Roster, identity, read_roster
+from murmura.federation.site.joined import Joined
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.released import Released
 from murmura.federation.site.signed import SignedInAllRuns
@@ -43,6 +44,7 @@ from murmura.runs.schema import (
     HELDOUT_DIGESTS,
     PUBLIC_KEYS,
     ROSTER,
+    RUNS_JOURNAL,
     SITE_FILE,
     SUMS_JOURNAL,
 )
@@ -89,7 +91,11 @@ def open_sites(
             asked = AskedOf(experiment, method, verbs, len(records), len(roster) or None)
             rejection = file.allow.rejection_reason(asked) or missing_consent(folder, file, agreed)
             rejection = rejection or _known_otherwise(folder, method, len(records))
-            sites.append(opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection))
+            site = opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection)
+            if not file.simulated:
+                promised = asked.promised if file.allow.epsilon and not rejection else None
+                site.runs = Joined(folder / RUNS_JOURNAL, OwnersWord(folder, file.allow, agreed, promised))
+            sites.append(site)
         opened.pop_all()
     stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds
     return Host(sites, verbs, context.runtime("site"), stream, method.rule, run=None, rounds=rounds)

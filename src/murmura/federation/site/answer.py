@@ -17,6 +17,7 @@ from murmura.errors import (
     nearest,
 )
 from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.joined import OWNERS
 from murmura.federation.wire.layout import MASKED, as_tensor, entries_of
 from murmura.federation.wire.masks import SIGNATURE_BYTES, STEPS, packed
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
 _JOIN = "join"
-_OWNERS = "That is for the site's owner to decide: see site.toml."
 _DISTRUST = "do not trust this server"
 _FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
 _NOTED = 100
@@ -198,7 +198,7 @@ class Host:
     def _failed(self, ask: Ask, site: Site, error: MurmuraError) -> Failure:
         """A refusal as it leaves; the site's owner is told all of it."""
         told = str(error)
-        if isinstance(error, RefusedError) and error.fix != _OWNERS and not (error.fix and _DISTRUST in error.fix):
+        if isinstance(error, RefusedError) and error.fix != OWNERS and not (error.fix and _DISTRUST in error.fix):
             told = f"{told.rstrip('.')}. {_FIX}"
         self._note(ask, site, told)
         return Failure(site.name, type(error).__name__, error)
@@ -213,16 +213,20 @@ class Host:
             site.tell(f"Round {ask.round}: {told}")
 
     def _refusal(self, ask: Ask, site: Site) -> MurmuraError | None:
-        """Why a site may not answer: its owner does not allow the run, it has joined another, it has answered as often
-        as it may, or its budget does not allow it. Where it may, count and account have the answer."""
+        """Why a site may not answer: its owner does not allow the run, or not after others; it has joined another, has
+        answered as often as it may, or its budget does not allow it. Where it may, all that counts has the answer."""
         if site.rejection is not None:
-            return RefusedError(site.rejection, where=f"site {site.name}", fix=_OWNERS)
+            return RefusedError(site.rejection, where=f"site {site.name}", fix=OWNERS)
         if site.run != ask.run and not (site.run is None and ask.verb == _JOIN):
             joined = "no run yet" if site.run is None else f"run '{site.run}'"
             return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}")
         run, verbs = ask.run, owner(self.verbs, ask.verb)
         most = verbs.answers(ask.verb)
         try:
+            if ask.verb == _JOIN:
+                site.runs.require(run)
+            elif not verbs.is_free(ask.verb) and (told := site.runs.enter(run)):
+                site.tell(told)
             if most is not None:
                 count = site.measured if verbs.declaration(ask.verb).measures else site.answered
                 if told := count.enter(ask.verb, ask.round, most):

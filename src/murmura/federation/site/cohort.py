@@ -15,6 +15,7 @@ from murmura.aggregation.travel import unpacked, with_feedback
 from murmura.data.records import Instruction
 from murmura.errors import RefusedError, RunError, SecureSumError
 from murmura.federation.site.answered import Answered
+from murmura.federation.site.joined import Joined
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.released import Released
 from murmura.federation.site.store import SiteStore
@@ -43,6 +44,7 @@ class Site:
         apart: more of them, which nobody trains on or counts (``[personal]``): its own models are measured with them.
         run: the id of the run that it has joined; None: none yet.
         rejection: why its owner does not allow the run; None if it is allowed.
+        runs: those that it has answered, in earlier processes too.
         store: what it keeps to itself between rounds; a payload.
         kept: where that rests; None: nowhere but here.
         journal: its privacy ledger, which does not go back with the store.
@@ -72,6 +74,7 @@ class Site:
     answered: Answered = field(default_factory=Answered)
     measured: Answered = field(default_factory=Answered)
     released: Released | None = None
+    runs: Joined = field(default_factory=Joined)
     unkept: dict[int, str] = field(default_factory=dict)
     apart: Sequence[Any] = ()
     agreed: frozenset[str] | None = None

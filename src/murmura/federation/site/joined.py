@@ -1,0 +1,82 @@
+"""Which runs have had answers about a site's records.
+
+A server gives a run its id, and a process of the site that was started again has joined none. What a run promises is
+for that run alone; so a site writes down by itself which ones it has answered, and answers another by its owner's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from murmura.errors import RefusedError
+from murmura.privacy.journal import Journal
+
+OWNERS = "That is for the site's owner to decide: see site.toml."
+"""What is told besides of what the owner does not allow."""
+WHAT = "journal of runs that the site has answered"
+
+
+class Owner(Protocol):
+    """Who decides on further runs."""
+
+    def objection(self, before: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why a run that was not answered before may not be; None where it may.
+
+        Args:
+            before: what was noted of each run before it.
+        """
+
+    def noted(self) -> Mapping[str, Any]:
+        """What is noted of it."""
+
+
+class Joined:
+    """The runs that one site has answered.
+
+    Args:
+        path: of the journal; None counts in memory.
+        owner: None where nobody is asked, and nothing is noted.
+
+    Raises:
+        PrivacyError: the journal is damaged or was edited.
+    """
+
+    def __init__(self, path: Path | None = None, owner: Owner | None = None) -> None:
+        self._journal, self._owner = Journal(path, WHAT), owner
+
+    def require(self, run: str) -> None:
+        """
+        Raises:
+            RefusedError: the owner does not allow that this run is answered besides those before it.
+        """
+        if self._owner is None or run in self._runs:
+            return
+        if objection := self._owner.objection(self._journal.lines):
+            raise RefusedError(objection, fix=OWNERS)
+
+    def enter(self, run: str) -> str:
+        """Note a run before the first answer that depends on what records say.
+
+        Returns:
+            What to tell the site's owner; empty for nothing.
+
+        Raises:
+            RefusedError: as ``require``.
+            CheckpointError: it cannot be entered, so that nothing may leave.
+        """
+        if self._owner is None or run in self._runs:
+            return ""
+        self.require(run)
+        self._journal.append({"run": run, **self._owner.noted()})
+        if (number := len(self._runs)) == 1:
+            return ""
+        return (
+            f"run '{run}' is number {number} of the runs that this site has answered with its records: what each "
+            "promises is for that run alone, and together they tell more."
+        )
+
+    @property
+    def _runs(self) -> list[str]:
+        return [line["run"] for line in self._journal.lines]

@@ -1,0 +1,86 @@
+"""A site knows which runs it has answered, whatever becomes of its process, and asks its owner before another one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from murmura.errors import RefusedError
+from murmura.federation.membership import Membership
+from murmura.federation.site.answer import Host
+from murmura.federation.site.cohort import Site
+from murmura.federation.site.joined import Joined
+from murmura.federation.site.store import SiteStore
+from murmura.federation.wire.messages import Ask, Reply
+from murmura.federation.wire.releases import Count, Verbs, verb
+from murmura.streams import Stream
+
+
+class Counting(Verbs):
+    """A method whose answers depend on records."""
+
+    @verb(releases={"records": Count()}, slots=False)
+    def count(self, cohort, ask):
+        return cohort.reply(records=cohort.sizes)
+
+
+class Once:
+    """An owner who lets one run be answered."""
+
+    def objection(self, before):
+        return "one run is enough" if before else None
+
+    def noted(self):
+        return {"noted": True}
+
+
+def started(folder, owner):
+    """A process of the site: what it answers when a run asks it to join, and then for something."""
+    kept = SiteStore.held(folder, "north")
+    site = Site("north", ["record"], kept=kept, runs=Joined(folder / "runs.journal", owner))
+    runtime = SimpleNamespace(slots=1, training=None)
+    host = Host([site], [Counting(), Membership("instruction", counts=False)], runtime, Stream(0), run=None)
+
+    def asked(run, verb="join"):
+        told = {"experiment": "", "resumed": False} if verb == "join" else {}
+        [answer] = host.answer(Ask(verb, 1, told, run=run), ["north"])
+        return "answered" if isinstance(answer, Reply) else answer.why
+
+    return asked, host
+
+
+def test_a_process_that_was_started_again_answers_the_run_that_it_has_answered_and_no_other(tmp_path):
+    asked, host = started(tmp_path / "north", Once())
+    assert [asked("first"), asked("first", "count"), asked("second")] == ["answered", "answered", "RefusedError"]
+    host.close()
+    asked, host = started(tmp_path / "north", Once())
+    assert [asked("second"), asked("second", "count")] == ["RefusedError", "RefusedError"]
+    assert [asked("first"), asked("first", "count")] == ["answered", "answered"]
+    host.close()
+    [told] = [line for line in (tmp_path / "north" / "notes.txt").read_text().splitlines() if "is enough" in line]
+    assert "for the site's owner to decide" in told and "do not trust this server" not in told
+
+
+def test_a_run_that_was_joined_and_came_to_nothing_is_none(tmp_path):
+    for run in ("first", "second"):
+        asked, host = started(tmp_path / "north", Once())
+        assert [asked(run), asked(run, "commit")] == ["answered", "answered"]
+        host.close()
+
+
+def test_of_each_further_run_that_the_owner_allows_they_are_told(tmp_path):
+    always = SimpleNamespace(objection=lambda before: None, noted=dict)
+    told = [Joined(tmp_path / "runs", always).enter(run) for run in ("a", "a", "b", "a", "c")]
+    assert [bool(one) for one in told] == [False, False, True, False, True]
+    assert "run 'c' is number 3" in told[-1]
+
+
+def test_where_nobody_is_asked_nothing_is_noted(tmp_path):
+    runs = Joined(tmp_path / "runs")
+    assert runs.enter("a") == runs.enter("b") == "" and not list(tmp_path.iterdir())
+
+
+def test_what_is_refused_is_not_noted(tmp_path):
+    Joined(tmp_path / "runs", Once()).enter("a")
+    for _ in range(2):
+        with pytest.raises(RefusedError):
+            Joined(tmp_path / "runs", Once()).enter("b")
