@@ -18,7 +18,7 @@ from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure
 from murmura.measure.verbs import Measuring
 from murmura.methods.lpfl.config import LPFLConfig
-from murmura.runs.schema import ANSWERS_JOURNAL
+from murmura.runs.schema import ANSWERS_JOURNAL, MEASURED_JOURNAL
 from murmura.streams import Stream
 from tests.federation.world import ENGINES, make_sites
 from tests.methods.lpfl.test_method import VERBALISER
@@ -223,6 +223,18 @@ def test_an_attack_is_answered_as_often_as_rounds_are_measured(tmp_path):
     site = host(experiment({"name": "fedit", "rounds": 2}), tmp_path)
     found = [outcome(site, "attack", 1, records=0, adapter={}, cuts=CUTS) for _ in range(5)]
     assert "RefusedError" not in found[:3] and found[3:] == ["RefusedError"] * 2
+
+
+def test_a_process_that_was_started_again_answers_no_more_attacks(tmp_path):
+    chosen, journal = experiment({"name": "fedit", "rounds": 2}), tmp_path / MEASURED_JOURNAL
+
+    def attacked(run, again=False):
+        site = host(chosen, tmp_path)
+        site.sites["site-0"].measured, site.sites["site-0"].run = Answered(journal, again=again), run
+        found = [outcome(site, "attack", 1, run, records=0, adapter={}, cuts=CUTS) for _ in range(5)]
+        return 5 - found.count("RefusedError")
+
+    assert [attacked("a"), attacked("a"), attacked("a", again=True), attacked("b"), attacked("a")] == [3, 0, 1, 3, 0]
 
 
 def test_no_more_is_completed_than_the_experiment_says(tmp_path):

@@ -9,7 +9,7 @@ import tomli_w
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
-from murmura.errors import CheckpointError, ConfigError, RunError
+from murmura.errors import CheckpointError, ConfigError, RefusedError, RunError
 from murmura.experiment import site_side
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
@@ -261,6 +261,24 @@ def test_an_owner_who_takes_part_in_secure_sums_only_has_nothing_read_outside_of
 @pytest.mark.parametrize("sections", SUMS_ALONE.values(), ids=SUMS_ALONE)
 def test_a_run_that_reads_nothing_but_secure_sums_is_allowed(sections):
     assert Allow(clear=False).rejection_reason(in_secure_sums(sections)) is None
+
+
+def test_how_often_a_site_was_measured_outlives_its_process(shared):
+    _, folders = shared()
+    edit(folders["heart"], simulated=False, allow={"ask": False})
+
+    def measured(**options):
+        host = open_sites([folders["heart"]], **options)
+        try:
+            host.sites["heart"].measured.enter("memorise", 1, 1, "a")
+        except RefusedError:
+            return False
+        finally:
+            host.close()
+        return True
+
+    assert [measured(), measured(), measured(again=True), measured()] == [True, False, True, False]
+    assert not (folders["skin"] / "measured.journal").exists()
 
 
 def test_more_sites_than_a_process_can_hold_are_refused_unless_the_process_has_the_whole_run(shared, monkeypatch):

@@ -6,12 +6,12 @@ from murmura.errors import RefusedError
 from murmura.federation.site.answered import Answered
 
 
-def given(path, most, **how):
+def given(path, most, run=None, **how):
     """How often a process answers before it refuses."""
     count, answered = 0, Answered(path, **how)
     with pytest.raises(RefusedError):
         while True:
-            answered.enter("vote", count, most)
+            answered.enter("vote", count, most, run)
             count += 1
     return count
 
@@ -31,3 +31,10 @@ def test_what_was_granted_and_not_given_is_not_lost_and_not_doubled(tmp_path):
     Answered(path, again=False).enter("vote", 1, 2)
     Answered(path, again=True).enter("vote", 2, 2)
     assert given(path, 2, again=False) == 1 and given(path, 2, again=False) == 0
+
+
+def test_where_runs_are_told_apart_each_has_its_own_count(tmp_path):
+    def attacks(run):
+        return given(tmp_path / "measured", 2, again=False, run=run)
+
+    assert [attacks(run) for run in ("a", "a", "b", "a", "b")] == [2, 0, 2, 0, 0]

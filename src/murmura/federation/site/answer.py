@@ -228,8 +228,9 @@ class Host:
             elif not verbs.is_free(ask.verb) and (told := site.runs.enter(run)):
                 site.tell(told)
             if most is not None:
-                count = site.measured if verbs.declaration(ask.verb).measures else site.answered
-                if told := count.enter(ask.verb, ask.round, most):
+                measures = verbs.declaration(ask.verb).measures
+                count, of = (site.measured, run) if measures else (site.answered, None)
+                if told := count.enter(ask.verb, ask.round, most, of):
                     site.tell(f"Round {ask.round}: {told}")
             if site.budget is None or verbs.is_free(ask.verb):
                 return None

@@ -1,4 +1,4 @@
-"""How often a site has answered, where what was promised is for so many answers and no more.
+"""How often a site has answered, where what was promised, or what a run measures, is for so many answers and no more.
 
 A server that lies may ask for the same again and again, under another number of a round too. What a site adds noise to
 then costs its ε each time, and noise that is added anew averages out. So a site counts by itself.
@@ -35,11 +35,12 @@ class Answered:
         if not again and self._journal.lines:
             self._start = self._journal.lines[-1]["start"]
 
-    def enter(self, verb: str, round: int, most: int) -> str:
+    def enter(self, verb: str, round: int, most: int, run: str | None = None) -> str:
         """Enter an answer before it is given.
 
         Args:
             most: answers to this verb that the run is planned to ask for.
+            run: whose answers count; None: of all runs, as where the ε of all of them is in one ledger.
 
         Returns:
             What to tell the site's owner; empty for nothing.
@@ -48,7 +49,7 @@ class Answered:
             RefusedError: there were as many as there may be.
             CheckpointError: it cannot be entered, so that nothing may leave.
         """
-        before = [line for line in self._journal.lines if line["verb"] == verb]
+        before = [line for line in self._journal.lines if (line["verb"], line.get("run")) == (verb, run)]
         starts = {self._start, *(line["start"] for line in before)}
         if len(before) >= most + len(starts) - 1:
             raise RefusedError(
@@ -58,7 +59,7 @@ class Answered:
                 "If not, do not trust this server.",
             )
         line: Mapping[str, Any] = {"verb": verb, "round": round, "start": self._start}
-        self._journal.append(line)
+        self._journal.append(line if run is None else {**line, "run": run})
         again = len(before) + 1 - most
         if again <= 0:
             return ""

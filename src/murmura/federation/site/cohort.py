@@ -53,7 +53,7 @@ class Site:
         results: a folder for what sites have of their own when the run is finished.
         masking: its part in secure sums; None in a run without.
         answered: how often it has answered what a promise is for, which does not go back either.
-        measured: how often it has answered what measures the run, since its process began.
+        measured: how often it has answered what measures each run, in earlier processes too.
         released: the journal of what has left it; None: nobody keeps one.
         unkept: rounds that it could not keep since then, and the class of what went wrong.
         agreed: digests of the records and questions that its federation has agreed to measure on, to which its owner
