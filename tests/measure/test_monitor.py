@@ -198,6 +198,7 @@ def test_what_cannot_be_averaged_is_left_out(calls):
 def test_figures_of_which_sites_say_different_kinds_are_those_of_the_most(calls):
     said = iter([{"x": 1.0}, {"x": {"y": 1.0}}, {"x": 3.0}, {"x": "more"}])
     assert _means(list(said)) == {"x": 2.0}
+    assert _means([{"x": 1.0}, {"x": 2.0, "audit_epsilon": 50.0}]) == {"x": 1.5}  # of which one alone has heard
 
 
 def test_memorisation_is_measured_once_and_only_if_wanted(calls):

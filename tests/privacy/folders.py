@@ -16,9 +16,9 @@ def ledger_of(plan, path, rounds=1):
 
 
 def run_folder(path, records, sites=None, whole=None):
-    """A run that left nothing but its config and ledgers."""
+    """A run that left nothing but its config and ledgers; one without records had its sites elsewhere."""
     path.mkdir(parents=True)
-    RunFolder(path).config.write_text("")
+    RunFolder(path).config.write_text("" if records else '[run]\nengine = "flower"\n')
     return leave_ledgers(path, records, sites, whole)
 
 

@@ -191,6 +191,22 @@ def test_a_site_that_took_part_and_whose_folder_is_gone_leaves_no_bound(tmp_path
         together([left], "record")
 
 
+def test_of_a_simulation_that_protects_whole_sites_no_site_is_forgotten(tmp_path):
+    """Two with the same records are protected by less than one."""
+    path = run_folder(tmp_path / "1", {"a": "x", "b": "x"}, whole=SITES)
+    used = [{"site": site, "used": 3} for site in "ab"]
+    RunFolder(path).write_private(RECORDS_FILE, [{"sites": used}])
+    (one,) = totals([read(path)])
+    assert one.epsilon.value > SITES.epsilon().value
+    shutil.rmtree(RunFolder(path).private_of("b"))
+    left = totals([read(path)])
+    assert {one.unit for one in left} == {"site"} and anywhere([read(path)], "site") is None
+    assert any("what site b kept of this run is gone" in one.refused for one in left)
+    shutil.rmtree(RunFolder(path).private)
+    with pytest.raises(CheckpointError, match="nothing is left of what this run spent"):
+        read(path)
+
+
 def test_whole_sites_and_records_are_told_apart(tmp_path):
     sites = [read(run_folder(tmp_path / n, {"a": "x"}, whole=SITES)) for n in "12"]
     (one,) = totals(sites)

@@ -109,6 +109,9 @@ def test_an_edited_ledger_of_one_seed_leaves_none_for_all(tmp_path):
 def test_seeds_whose_sites_are_elsewhere_have_an_epsilon_of_all(tmp_path):
     seeds(tmp_path, *[[guaranteed(SITES.epsilon().value, "site", SITES.delta)]] * 2)
     folders = [leave_ledgers(tmp_path / f"s{seed}", {}, whole=SITES) for seed in range(2)]
+    for folder in folders:
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace("[run]\n", '[run]\nengine = "flower"\n'))
     (row,) = rows_of(*folders)
     assert row.cells["epsilon"].together == f"all 2 runs: {bound(replace(SITES, steps=22).epsilon().value)}"
 

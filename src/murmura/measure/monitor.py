@@ -231,7 +231,11 @@ def _unlike(fields: Payload, tally: State) -> str | None:
 
 
 def _without_figures(fields: Payload) -> str | None:
-    return None if isinstance(fields.get("figures"), Mapping) else "it has no table of figures"
+    """Why a site's figures cannot be averaged with those of others; None where they can."""
+    figures = fields.get("figures")
+    if not isinstance(figures, Mapping):
+        return "it has no table of figures"
+    return None if isinstance(figures.get("heldout_loss") or 0.0, int | float) else "its held-out loss is no number"
 
 
 def _unmeasured(fields: Payload) -> str | None:
@@ -272,9 +276,11 @@ def _spread(sizes: Mapping[str, int], total: int, rng: Random) -> dict[str, int]
 
 def _means(figures: Sequence[Mapping[str, Any]]) -> Figures:
     """The mean of every figure that is a number, or a table of numbers, whichever more sites say; None where nobody has
-    the figure. The bins of a plot have no mean."""
+    the figure. The bins of a plot have no mean, nor has a figure of which most sites have not heard."""
     means: Figures = {}
-    for name in dict.fromkeys(name for one in figures for name in one):
+    for name, said in Counter(name for one in figures for name in one).items():
+        if 2 * said <= len(figures):
+            continue
         known = [one[name] for one in figures if one.get(name) is not None]
         tables = [one for one in known if isinstance(one, Mapping)]
         numbers = [one for one in known if isinstance(one, int | float)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from murmura.errors import CheckpointError, PrivacyError
+from murmura.federation.engines import SIMULATIONS
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import Release, Selection, adjacency, at_most, composed
 from murmura.privacy.journal import Anchor, Journal
@@ -50,6 +51,7 @@ class RunLedgers:
         sites: ledgers of the sites that have one, for their records.
         whole: the server's ledger, which is for whole sites; None where the run does not protect them.
         damaged: by site why its ledger cannot be believed.
+        elsewhere: whether it protects whole sites, and nothing here says which records they have.
     """
 
     name: str
@@ -57,11 +59,7 @@ class RunLedgers:
     sites: Mapping[str, PrivacyLedger]
     whole: PrivacyLedger | None
     damaged: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it protects whole sites, and nothing here says which records they have."""
-        return self.whole is not None and not self.records
+    elsewhere: bool = False
 
 
 def read(folder: Path) -> RunLedgers:
@@ -91,15 +89,19 @@ def read(folder: Path) -> RunLedgers:
         except PrivacyError as error:
             records.setdefault(site, None)
             damaged[site] = str(error)
-    for site in _taken_part(folder) - records.keys() if ledgers else ():  # before there is any, nothing was spent
-        records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
     server = _journal(folder / CHECKPOINTS / PRIVACY_LEDGER, "privacy ledger")
     if (folder / ANCHOR).exists():
         server.check(_anchor(folder / ANCHOR))
-    if not places and not server.lines:
+    options = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get("run", {})
+    simulated = options.get("engine", SIMULATIONS[0]) in SIMULATIONS
+    spent = bool(ledgers or server.lines)  # before that, nothing was
+    for site in _taken_part(folder) - records.keys() if spent and simulated else ():
+        records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
+    if not places and not damaged and (simulated or not server.lines):
         fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
         raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
-    return RunLedgers(str(folder), records, ledgers, PrivacyLedger.of(server) if server.lines else None, damaged)
+    whole = PrivacyLedger.of(server) if server.lines else None
+    return RunLedgers(str(folder), records, ledgers, whole, damaged, elsewhere=whole is not None and not simulated)
 
 
 def _taken_part(folder: Path) -> set[str]:
@@ -179,7 +181,8 @@ def totals(
     found = []
     for known in list(held.values()) or [[]]:
         members = known + elsewhere
-        units: list[Unit] = ["record"] if any(run.sites or run.damaged for run, _ in members) else []
+        single = any(run.sites or (run.damaged and run.whole is None) for run, _ in members)
+        units: list[Unit] = ["record"] if single else []
         units += ["site"] if any(run.whole for run, _ in members) else []
         found += [_total(unit, members, delta, chosen, size) for unit in units or ["record"]]
     return _merged(found)

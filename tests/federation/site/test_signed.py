@@ -82,6 +82,12 @@ def test_a_run_that_is_resumed_in_its_folder_is_the_same_run(tmp_path):
     assert len(Journal(tmp_path / "own.journal").lines) == 1
 
 
+def test_updates_that_do_not_count_are_no_sign_of_the_same_sum(tmp_path):
+    """A site whose update is no finite number sends zeros, and nobody is told: nor by what it refuses."""
+    for run, present in (("first", "abcd"), ("second", "abc")):
+        assert len(summed(tmp_path, run, present, run.encode(), cast=(0, 0, 0, 0))) == (run == "second")
+
+
 def test_records_are_known_by_what_they_are(tmp_path):
     summed(tmp_path, "first", "abcd", SAME, records=["some"])
     assert summed(tmp_path, "second", "abc", SAME, records=["others"]) == []
@@ -97,7 +103,7 @@ def test_records_in_another_order_are_the_same(tmp_path):
 def test_of_a_run_that_asks_other_things_of_other_sites_the_owner_is_told_once(tmp_path):
     summed(tmp_path, "first", "abcd", SAME)
     [told] = summed(tmp_path, "second", "abc", OTHER, cast=(4, 3, 2, 1))
-    assert "an earlier run has summed over other sites" in told
+    assert "an earlier run, or another site with the same records" in told
     known = opened(tmp_path, "third")
     line = {"verb": "vote", "asked": "another", "made": "otherwise", "sites": "others"}
     told = [known.enter(line, run="third", repeats=False) for _ in range(2)]

@@ -129,6 +129,14 @@ def test_what_does_not_fit_is_refused(reply, why):
         Layout.of(like, {"weighed": "loss"}, 3, SECURE).vector(reply)
 
 
+def test_of_what_a_site_lacks_a_server_has_no_more_sent_than_of_what_it_has():
+    """It would have the site make as many zeros as it liked."""
+    few, many = ({"votes": torch.zeros(2000), "other": torch.zeros(count)} for count in (2000, 2001))
+    assert len(Layout.of(few, {}, 3, SECURE).vector({"votes": torch.ones(2000)})[0]) == 4002
+    with pytest.raises(SecureSumError, match="would take more places"):
+        Layout.of(many, {}, 3, SECURE).vector({"votes": torch.ones(2000)})
+
+
 def test_a_layout_is_told_and_heard():
     layout = Layout.of({"a": {"x": torch.zeros(2, 3)}, "n": 0, "l": 0.5}, {"a": "n"}, 5, SECURE)
     assert entries_of({"layout": layout.to_payload()}) == layout.entries

@@ -45,9 +45,9 @@ class Tally:
             memory: bytes at this process's peak.
         """
         return {
-            "round": self._fleet.round,
             **self.noted,
             **figures,
+            "round": self._fleet.round,
             "train_loss": sum(self.losses) / len(self.losses) if self.losses else None,
             **self._fleet.ledger.traffic().since(self._traffic),
             "seconds": self._phases.seconds,

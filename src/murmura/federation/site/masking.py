@@ -25,6 +25,7 @@ from hashlib import sha256
 from typing import Any, Literal, NoReturn
 
 import numpy as np
+import torch
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -200,7 +201,7 @@ class Masking:
         now.asked, now.question = statement("ask", terms, asked.hex()), asked.hex()
         layout = Layout(entries_of(terms), weights or {}, now.asked_sites, self.agreement.options)
         vector, told = layout.vector(reply)
-        now.made = digest(reply).hex()
+        now.made = digest(reply).hex() if self._all_runs and not _is_nothing(reply) else ""
         add_mask(vector, now.seed, 1)
         sharers = set(now.sharers)
         for peer in now.graph.holders(now.place):
@@ -377,6 +378,14 @@ def is_signed(key: bytes, what: bytes, signature: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether all tensors of a reply are zero, as updates are that do not count: of such a site no difference of two
+    sums tells anything, whatever else they hold."""
+    if isinstance(value, Mapping):
+        return all(map(_is_nothing, value.values()))
+    return not isinstance(value, torch.Tensor) or not value.any()
 
 
 def _agreed(roll: Roll, own: X25519PrivateKey, peer: int) -> bytes:

@@ -44,7 +44,7 @@ class SignedInAllRuns:
         Args:
             run: the present run.
             line: its ``verb``, and digests of what was ``asked``, of what the site has ``made`` of it before it was
-                masked, and of the ``sites`` in it.
+                masked (empty for nothing, which is the same in all sums), and of the ``sites`` in it.
             repeats: the owner lets a sum be made again over other sites.
 
         Returns:
@@ -78,8 +78,8 @@ class SignedInAllRuns:
             return []
         self._told = True
         return [
-            "an earlier run has summed over other sites what they made of these records. Whoever has the sums of both "
-            "runs learns more of the sites that were in one of them alone than any one sum tells"
+            "an earlier run, or another site with the same records, was in a sum over other sites. Whoever has both "
+            "sums learns more of the sites that were in one of them alone than any one sum tells"
         ]
 
     def _name(self) -> str:
@@ -92,4 +92,4 @@ class SignedInAllRuns:
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> bool:
-    return all(one.get(name) == other[name] for name in names)  # some lines of earlier releases lack some
+    return all(other[name] and one.get(name) == other[name] for name in names)  # some of earlier releases lack some

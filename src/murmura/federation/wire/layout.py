@@ -27,6 +27,7 @@ from murmura.federation.wire.messages import Payload
 from murmura.federation.wire.sums import Sum
 
 _FINE = 20  # bits below the range that fixed point resolves at least
+_LACKING = 1024  # words that fields may take which a site does not have, however few it has
 _SHORT = (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool)
 
 MASKED = "masked"
@@ -209,6 +210,9 @@ class Layout:
         own = {entry.place: entry for entry in _entries(there)}
         for place in own.keys() - {entry.place for entry in self.entries}:
             raise SecureSumError(f"{own[place].named} has no place in the secure sum that was asked for", fix=_FIX)
+        lacking = sum(entry.words for entry in self.entries if entry.field not in there)
+        if lacking > max(_LACKING, sum(entry.words for entry in own.values())):
+            raise SecureSumError("what the site does not have would take more places than what it has", fix=_FIX)
         for entry in self.entries:
             known = own.get(entry.place)
             if entry.field not in there or known == entry:
