@@ -141,7 +141,7 @@ def test_show_tells_for_which_run_a_consent_was(sites):
         host.sites["heart"].runs.enter("f00d")  # as with the first answer about records
     shown = " ".join(site_of("site", "show", own).stdout.split())
     assert "for run f00d and no other until `murmura site consent` is given again" in shown
-    site_of("site", "consent", own)
+    assert "Run f00d was answered by an earlier consent" in " ".join(site_of("site", "consent", own).stdout.split())
     assert "f00d" not in site_of("site", "show", own).stdout
 
 

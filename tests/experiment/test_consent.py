@@ -1,6 +1,7 @@
 """What an owner has consented to, and when."""
 
 import json
+import math
 import tomllib
 from collections import Counter
 from contextlib import closing
@@ -154,10 +155,17 @@ def test_who_is_not_asked_has_all_runs_together_held_to_their_limit(tmp_path):
         runs_of(tmp_path, allow, "one", promise(0.0)).require("fourth")
 
 
-@pytest.mark.parametrize("before", [None, promise(1.0, unit="record")], ids=["nothing", "of something else"])
-def test_what_runs_promise_together_has_to_be_known(tmp_path, before):
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        (None, "what run 'first' promises is not known"),
+        (promise(math.nan), "what run 'first' promises is not known"),
+        (promise(1.0, unit="record"), "protect records and whole sites"),
+    ],
+)
+def test_what_runs_promise_together_has_to_be_known(tmp_path, before, message):
     runs_of(tmp_path, ALWAYS, "one", before).enter("first")
-    with pytest.raises(RefusedError, match="promise together is not known"):
+    with pytest.raises(RefusedError, match=message):
         runs_of(tmp_path, Allow(ask=False, epsilon=8.0), "one", promise(1.0)).enter("second")
 
 

@@ -11,6 +11,7 @@ from murmura import report
 from murmura.errors import CheckpointError, Interrupted, PrivacyError, RunError
 from murmura.experiment.run import _cost, run
 from murmura.federation.server.rounds import Server
+from murmura.federation.site.answer import Host
 from murmura.privacy import odometer
 from murmura.runs import read, read_all
 from murmura.runs.folder import RunFolder
@@ -88,6 +89,19 @@ def test_a_run_that_promises_nothing_says_nothing_of_privacy(make):
     with stopping("after", KeyboardInterrupt()), pytest.raises(Interrupted) as stopped:
         run(make(method={"rounds": 3}))
     assert stopped.value.cost == ""
+
+
+def test_a_run_that_is_resumed_before_its_first_checkpoint_is_the_same_to_its_sites(make, monkeypatch):
+    """They have been measured in round 0, and know it by its id."""
+    asked, answer = set(), Host.answer
+    monkeypatch.setattr(Host, "answer", lambda host, ask, names: asked.add(ask.run) or answer(host, ask, names))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Server, "_close", lambda *given, **options: (_ for _ in ()).throw(KeyboardInterrupt()))
+        run(make(method={"rounds": 1}))
+    run(make(method={"rounds": 1}), resume=True)
+    assert len(asked) == 1
+    run(make(method={"rounds": 1}), overwrite=True)
+    assert len(asked) == 2
 
 
 def test_a_report_of_an_abandoned_run_reads_its_ledgers(interrupted):

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from murmura.experiment import precision
-from murmura.experiment.context import ProcessContext
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
+from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.precision import multiplied_in, settled, slow
 from murmura.experiment.run import run
 from murmura.runs import read
@@ -87,7 +87,7 @@ def test_who_asks_for_bfloat16_where_it_is_slow_is_warned_once(make, on, monkeyp
     assert warning.startswith("training.precision and model.dtype:") and "14.2 times" in warning and tries == ["cpu"]
     assert any("14.2 times" in note for note in dry_run(make(**asked)).notes)
     capsys.readouterr()
-    monkeypatch.setattr(ProcessContext, "load", lambda context: 1 / 0)  # far enough
+    monkeypatch.setattr(ModelSpec, "bank", property(lambda spec: 1 / 0))  # far enough
     with pytest.raises(ZeroDivisionError):
         run(make(**asked))
     assert capsys.readouterr().err.count("14.2 times") == 1

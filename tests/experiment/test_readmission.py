@@ -47,7 +47,7 @@ def made(tmp_path, *, sized=False):
     server = Server.__new__(Server)
     server._fleet, server._known, server.store, server.arriving = fleet, set(), {}, None
     task = SimpleNamespace(kind="instruction")
-    monitor = SimpleNamespace(sizes=None, evaluation_set=SimpleNamespace(task=task))
+    monitor = SimpleNamespace(sizes={}, evaluation_set=SimpleNamespace(task=task))
     method = SimpleNamespace(keeps_adapters=True, protects="record" if sized else None)
     side = ServerSide(method, server, fleet, monitor, "x")
     return SimpleNamespace(engine=engine, fleet=fleet, server=server, side=side)

@@ -43,7 +43,7 @@ def test_of_answers_that_repeat_the_loss_of_guessing_is_told(bench):
     labels = ["the dose", "the dose", "the dose", "rash", "rash"]
     records = [Instruction("name it", word, label) for word, label in zip(WORDS, labels, strict=False)]
     public = EvaluationSet(INSTRUCTION, records, sample=1)
-    tokens = sum(len(item.ids) - item.start for item in map(bench.tokenise, records))
+    tokens = sum(len(item.ids) - item.start for item in bench.reading.tokenise(records))
     [found] = measure(bench, public, adapters(bench, 1))
     assert found["heldout_loss_guess"] == pytest.approx(-(3 * math.log(2 / 4) + 2 * math.log(1 / 4)) / tokens)
 

@@ -87,7 +87,8 @@ def show(folder: Folder) -> None:
         alone = "" if run is None else f", for run {run} and no other until `murmura site consent` is given again"
         typer.echo(f"The site answers it: its owner consented to it at {when}{alone}.")
     else:
-        typer.echo("The site answers it: it is within its owner's limits, and nobody is asked.")
+        room = ", as far as they leave room beside runs that it has answered" if found.guarantee else ""
+        typer.echo(f"The site answers it: it is within its owner's limits{room}, and nobody is asked.")
 
 
 @app.command("consent")
@@ -119,8 +120,13 @@ def consent(
     if found.rejection is not None:
         fix = "Change [allow] in site.toml, or leave it."
         raise ConfigError(f"nothing is noted: {found.rejection}", where=f"site {found.site}", fix=fix)
+    before = consents.answered(folder, found.experiment)
     consents.consent(folder, found.experiment, found.digest)
     typer.echo(f"Noted: the owner of site {found.site} consents to experiment {found.experiment}, for one run.")
+    if before is not None:
+        typer.echo(
+            f"Run {before} was answered by an earlier consent, and goes on without this one, which is for another run."
+        )
 
 
 @app.command("log")

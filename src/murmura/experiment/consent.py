@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -148,8 +149,7 @@ class OwnersWord:
 
     def noted(self) -> dict[str, Any]:
         """With how many lines of the journal of consents there were: so it is known which came later."""
-        told = {"at": now(), "experiment": self.experiment, "consents": len(_lines(self.folder))}
-        return {**told, "promised": self.promised}
+        return {"at": now(), "consents": len(_lines(self.folder)), "promised": self.promised}
 
     def objection(self, before: Sequence[Mapping[str, Any]]) -> str | None:
         """Why a further run may not be answered; None where it may.
@@ -158,19 +158,22 @@ class OwnersWord:
             PrivacyError: the journal of consents is damaged or was edited.
         """
         if not self.allow.ask:
-            limit, promised = self.allow.epsilon, [line["promised"] for line in before]
-            return None if limit is None else self._exceeded(limit, promised)
+            return None if self.allow.epsilon is None else self._exceeded(self.allow.epsilon, before)
         last = _last(_lines(self.folder), self.experiment)
         if last is None:
             return _MISSING
         used = _answered_since(last, self.experiment, before)
         return None if used is None else _USED.format(used)
 
-    def _exceeded(self, limit: float, before: Sequence[Mapping[str, Any] | None]) -> str | None:
+    def _exceeded(self, limit: float, before: Sequence[Mapping[str, Any]]) -> str | None:
         allows = f"the owner allows ε = {limit:g} at δ = {self.allow.delta:g}, for all runs together"
-        known = [one for one in (*before, self.promised) if one is not None]
-        if len(known) <= len(before) or len({one["unit"] for one in known}) > 1:
-            return f"what this run and those before it promise together is not known, and {allows}"
+        known = []
+        for run, one in [*((f"run '{line['run']}'", line["promised"]) for line in before), ("this run", self.promised)]:
+            if one is None or not math.isfinite(one["epsilon"]):
+                return f"what {run} promises is not known, and {allows}"
+            known.append(one)
+        if len({one["unit"] for one in known}) > 1:
+            return f"this run and those before it protect records and whole sites, and {allows}"
         epsilon, delta = (sum(_exact(one[name]) for one in known) for name in ("epsilon", "delta"))
         if epsilon <= _exact(limit) and delta <= _exact(self.allow.delta):
             return None

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import uuid4
 
 from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError
 from murmura.experiment.augmenting import require_whole
@@ -169,7 +168,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     experiment, method, before = plan.experiment, plan.method, plan.past
     context, records = plan.complete
     people, public = records.planted, records.public
-    run = plan.checkpoint.run["run"] if plan.checkpoint else uuid4().hex
+    run = plan.checkpoint.run["run"] if plan.checkpoint else folder.id
     if deployment:
         engine: Engine = deployment.connect(folder)
     else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from murmura.data.loading import require_usable, scan
 from murmura.data.records import KINDS, digest
-from murmura.errors import ConfigError, DataError, RunError
+from murmura.errors import ConfigError, DataError, PrivacyError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import OwnersWord, digest_of, missing_consent
 from murmura.experiment.context import ProcessContext, process_context
@@ -94,7 +94,7 @@ def open_sites(
             rejection = rejection or _known_otherwise(folder, method, len(records))
             site = opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection)
             if not file.simulated:
-                promised = asked.promised if file.allow.epsilon and not rejection else None
+                promised = None if rejection else _promised(asked)
                 site.runs = Joined(folder / RUNS_JOURNAL, OwnersWord(folder, file.allow, agreed, promised))
             sites.append(site)
         opened.pop_all()
@@ -118,6 +118,14 @@ def _known_otherwise(folder: Path, method: Method, records: int) -> str | None:
         f"the site has {records} records and was made known with {known}: `murmura site init` writes {PUBLIC_KEYS} "
         "anew, for whoever leads the federation to add again"
     )
+
+
+def _promised(asked: AskedOf) -> dict[str, Any] | None:
+    """What a run promises this site, as far as it can be told."""
+    try:
+        return asked.promised
+    except PrivacyError:
+        return None
 
 
 @dataclass(frozen=True)

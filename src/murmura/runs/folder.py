@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from murmura import atomic
 from murmura.errors import CheckpointError, explaining
@@ -78,6 +79,19 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether a run ended here."""
         return self.summary.exists()
+
+    @property
+    def id(self) -> str:
+        """What sites know the run by; made up when it is first asked for.
+
+        Raises:
+            CheckpointError: it cannot be kept.
+        """
+        place = self.path / schema.ID
+        if not place.exists():
+            with self._written():
+                atomic.write(place, uuid4().hex.encode(), private=True)
+        return place.read_text(encoding="ascii")
 
     # ---- before a run ------------------------------------------------------------------------------------------------
 
@@ -196,7 +210,7 @@ class RunFolder:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
-        for path in (self.journal(schema.PENDING), self._sent):
+        for path in (self.journal(schema.PENDING), self._sent, self.path / schema.ID):
             path.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
 

@@ -26,6 +26,8 @@ class Counting(Verbs):
 class Once:
     """An owner who lets one run be answered."""
 
+    experiment = "x"
+
     def objection(self, before):
         return "one run is enough" if before else None
 
@@ -68,10 +70,29 @@ def test_a_run_that_was_joined_and_came_to_nothing_is_none(tmp_path):
 
 
 def test_of_each_further_run_that_the_owner_allows_they_are_told(tmp_path):
-    always = SimpleNamespace(objection=lambda before: None, noted=dict)
+    always = SimpleNamespace(experiment="x", objection=lambda before: None, noted=dict)
     told = [Joined(tmp_path / "runs", always).enter(run) for run in ("a", "a", "b", "a", "c")]
     assert [bool(one) for one in told] == [False, False, True, False, True]
     assert "run 'c' is number 3" in told[-1]
+
+
+def test_a_server_that_gives_two_runs_one_id_has_one_of_them_answered(tmp_path):
+    """Where they are of two experiments: as of a run that goes on with other options, its owner is asked."""
+    Joined(tmp_path / "runs", Once()).enter("a")
+    other = Once()
+    other.experiment = "y"
+    with pytest.raises(RefusedError):
+        Joined(tmp_path / "runs", other).enter("a")
+
+
+def test_an_answer_that_is_refused_uses_up_no_consent(tmp_path):
+    """It tells nothing of records."""
+    asked, host = started(tmp_path / "north", Once())
+    site = host.sites["north"]
+    site.budget = SimpleNamespace(reserve=None, lose=lambda run, why: (_ for _ in ()).throw(RefusedError("no room")))
+    assert [asked("first"), asked("first", "count")] == ["answered", "RefusedError"]
+    assert not (tmp_path / "north" / "runs.journal").exists()
+    host.close()
 
 
 def test_where_nobody_is_asked_nothing_is_noted(tmp_path):

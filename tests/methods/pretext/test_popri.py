@@ -133,7 +133,7 @@ def test_the_generator_comes_to_find_likelier_what_sites_like(tmp_path, tokenize
     """By new sentences behind new prompts: how much likelier one about the body becomes than the same about papers.
     What it writes would say so too, but with chance in each text, and after so few rounds hardly."""
     more = {"prompts": 40, "candidates_per_prompt": 6, "rejected_rank": 4, "sample_tokens": 20}
-    tuning = {"lr": 0.002, "beta": 0.05, "batch_size": 8, "rank": 8, "epochs": 3}
+    tuning = {"lr": 0.002, "beta": 0.05, "batch_size": 8, "rank": 8, "epochs": 5}
     likes, model = scores(sentence(Stream(0).python(), liked)), copy.deepcopy(written_by)
     shown = world(tmp_path, tokenizer, likes, model, tuning=tuning, **more)
     draw = Stream(2).python()

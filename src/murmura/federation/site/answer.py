@@ -223,22 +223,23 @@ class Host:
         run, verbs = ask.run, owner(self.verbs, ask.verb)
         most = verbs.answers(ask.verb)
         try:
-            if ask.verb == _JOIN:
+            if ask.verb == _JOIN or not verbs.is_free(ask.verb):
                 site.runs.require(run)
-            elif not verbs.is_free(ask.verb) and (told := site.runs.enter(run)):
-                site.tell(told)
             if most is not None:
                 measures = verbs.declaration(ask.verb).measures
                 count, of = (site.measured, run) if measures else (site.answered, None)
                 if told := count.enter(ask.verb, ask.round, most, of):
                     site.tell(f"Round {ask.round}: {told}")
-            if site.budget is None or verbs.is_free(ask.verb):
+            if verbs.is_free(ask.verb):
                 return None
-            cost = verbs.cost(ask.verb, site.size, self.runtime.training)
-            if cost is None:
-                site.budget.lose(run, f"no ε covers what verb {ask.verb} releases")
-            else:
-                site.budget.reserve(run, cost)
+            if site.budget is not None:
+                cost = verbs.cost(ask.verb, site.size, self.runtime.training)
+                if cost is None:
+                    site.budget.lose(run, f"no ε covers what verb {ask.verb} releases")
+                else:
+                    site.budget.reserve(run, cost)
+            if told := site.runs.enter(run):  # last: a refused answer tells nothing of records
+                site.tell(told)
         except MurmuraError as error:
             return error
         return None

@@ -21,6 +21,10 @@ WHAT = "journal of runs that the site has answered"
 class Owner(Protocol):
     """Who decides on further runs."""
 
+    @property
+    def experiment(self) -> str:
+        """Digest of what the present run is of. A run that goes on with other options is another one to them."""
+
     def objection(self, before: Sequence[Mapping[str, Any]]) -> str | None:
         """Why a run that was not answered before may not be; None where it may.
 
@@ -51,7 +55,7 @@ class Joined:
         Raises:
             RefusedError: the owner does not allow that this run is answered besides those before it.
         """
-        if self._owner is None or run in self._runs:
+        if self._owner is None or self._is_known(run, self._owner):
             return
         if objection := self._owner.objection(self._journal.lines):
             raise RefusedError(objection, fix=OWNERS)
@@ -66,17 +70,16 @@ class Joined:
             RefusedError: as ``require``.
             CheckpointError: it cannot be entered, so that nothing may leave.
         """
-        if self._owner is None or run in self._runs:
+        if self._owner is None or self._is_known(run, self._owner):
             return ""
         self.require(run)
-        self._journal.append({"run": run, **self._owner.noted()})
-        if (number := len(self._runs)) == 1:
+        self._journal.append({"run": run, "experiment": self._owner.experiment, **self._owner.noted()})
+        if (number := len({line["run"] for line in self._journal.lines})) == 1:
             return ""
         return (
             f"run '{run}' is number {number} of the runs that this site has answered with its records: what each "
             "promises is for that run alone, and together they tell more."
         )
 
-    @property
-    def _runs(self) -> list[str]:
-        return [line["run"] for line in self._journal.lines]
+    def _is_known(self, run: str, owner: Owner) -> bool:
+        return any((line["run"], line["experiment"]) == (run, owner.experiment) for line in self._journal.lines)
