@@ -142,6 +142,7 @@ results: records .venv/stamp
 	$(BIN)/murmura models fetch smollm2-135m minilm
 	$(call STUDY,medical)
 	$(call COMPARE,medical/medical,medical)
+	$(BIN)/python studies/medical.py --out runs/medical --show --from FedAvg
 	$(call STUDY,medical) --more
 	$(call COMPARE,medical/more,medical/more)
 	$(BIN)/python studies/medical.py --out runs/medical/more --show --from FedAvg FewFedPIT-by-IFS LocIT
