@@ -149,7 +149,7 @@ def test_a_run_is_resumed_with_fresh_keys_and_the_same_identities(make, tmp_path
 
 def test_a_second_run_over_a_site_less_reveals_nothing_even_under_the_id_of_the_first(make, tmp_path, monkeypatch):
     small.write_data(tmp_path, {**SITES, "ear": 1})
-    monkeypatch.setattr("murmura.experiment.run.uuid4", lambda: SimpleNamespace(hex="a" * 32))
+    monkeypatch.setattr("murmura.runs.folder.uuid4", lambda: SimpleNamespace(hex="a" * 32))
     start = partial(make, aggregation=SECURE, evaluation=QUIET, budget={"folder": str(tmp_path / "accounts")})
     run(start(method={"rounds": 1}))
     folder = run(start(method={"rounds": 2}), resume=True).folder

@@ -19,13 +19,12 @@ from murmura.experiment.prepare import records_of
 from murmura.experiment.released import Released
 from murmura.experiment.trained import finished
 from murmura.experiment.validate import method_of
-from murmura.federation.engines import SIMULATIONS
 from murmura.federation.server.transcript import TranscriptRound, kept_rounds
 from murmura.federation.site.cohort import Site
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import SITE_JOURNAL, SITE_RECORDS
+from murmura.runs.schema import SIMULATIONS, SITE_JOURNAL, SITE_RECORDS
 from murmura.streams import Stream
 
 

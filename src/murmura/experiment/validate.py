@@ -9,7 +9,8 @@ from murmura import methods
 from murmura.aggregation.config import LINEAR, PRODUCTS, ROBUST
 from murmura.errors import ConfigError
 from murmura.experiment.placement import count_workers, gpus_for
-from murmura.federation.engines import DEPLOYED, SIMULATIONS
+from murmura.federation.engines import DEPLOYED
+from murmura.runs.schema import SIMULATIONS
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.federation.engines import SIMULATIONS
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import Release, Selection, adjacency, at_most, composed
 from murmura.privacy.journal import Anchor, Journal
@@ -30,6 +29,7 @@ from murmura.runs.schema import (
     PRIVACY_LEDGER,
     PRIVATE,
     RECORDS,
+    SIMULATIONS,
     SITE_ANCHOR,
     SITE_JOURNAL,
     SITE_RECORDS,

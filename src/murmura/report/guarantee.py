@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.federation.engines import SIMULATIONS
 from murmura.privacy import odometer
 from murmura.privacy.composition import Release, at_most, undominated
 from murmura.privacy.curve import Curve
@@ -16,6 +15,7 @@ from murmura.privacy.standing import rounded, standing
 from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
+from murmura.runs.schema import SIMULATIONS
 from murmura.units import bound, listing
 
 _MOST = 32  # sites with other plans, of which each takes a second

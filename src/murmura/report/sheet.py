@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from murmura.federation.engines import SIMULATIONS
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Listing, Paragraph, Pictures, Section
 from murmura.report.guarantee import limits
@@ -21,7 +20,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.standing import UNATTACKED, promised
 from murmura.report.table import Row, table
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import Disclosure
+from murmura.runs.schema import SIMULATIONS, Disclosure
 from murmura.units import listing
 
 _FACTS = ("Model", "Data", "Sites", "Rounds", "Seed", "Started", "Engine", "Software")

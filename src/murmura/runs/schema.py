@@ -19,6 +19,8 @@ EXCLUSIONS = "exclusions.json"
 """Of each record that nobody uses: its file, its line and the reason."""
 MEASURED = "measured.json"
 """What the run is measured on."""
+SIMULATIONS: tuple[str, ...] = ("local", "processes")
+"""The engines (``run.engine``) whose sites are played on one machine."""
 METRICS = "metrics.jsonl"
 DISCLOSURE = "disclosure.json"
 AUGMENT = "augment.json"

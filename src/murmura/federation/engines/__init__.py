@@ -18,8 +18,6 @@ ENGINES = Registry(
 sites."""
 DEPLOYED = "flower"
 """The engine of runs whose sites are on machines of their own, which `murmura serve` leads."""
-SIMULATIONS: tuple[str, ...] = ("local", "processes")
-"""Those whose sites are played on this machine."""
 
 
 class Engine(Protocol):

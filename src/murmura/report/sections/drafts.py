@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from murmura.errors import CheckpointError
-from murmura.federation.engines import SIMULATIONS
 from murmura.report.content import Block, Section, Table, shortened
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs import jsontext
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import PRIVATE, SITE_DRAFTS, ShownDraft, site_folder
+from murmura.runs.schema import PRIVATE, SIMULATIONS, SITE_DRAFTS, ShownDraft, site_folder
 
 _LEAD = (
     "Drafts of the last round, as sites kept them for their owners. They were written after private records and are as "
