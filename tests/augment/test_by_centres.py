@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.augment.by_centres import ByCentres
+from murmura.augment.by_centres import ByCentres, _centres
 from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import choosing, weigh
 from murmura.errors import RunError
@@ -248,6 +248,12 @@ def test_what_a_site_says_of_its_epsilon_is_kept_though_another_one_stops_the_ro
     with pytest.raises(RunError, match="site b"):  # c has answered before, a has not
         choosing(config).choose(server, fleet, ["a", "b", "c"], pool, 1)
     assert set(server.journal("reported", ReportedEpsilons).last) == {"b", "c"}
+
+
+@pytest.mark.parametrize("fields", [{}, {"centres": None, "sizes": None}, {"centres": 1.0, "sizes": {"a": 1}}])
+def test_what_is_no_table_of_centres_is_told_as_such(fields):
+    with pytest.raises(RunError, match=r"^site a, round 1: .*not a table of finite numbers"):
+        _centres(Reply("a", fields), 2, 1)
 
 
 @pytest.mark.parametrize(

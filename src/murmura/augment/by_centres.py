@@ -332,8 +332,8 @@ def _centres(reply: Reply, width: int, round: int) -> Centres:
     Raises:
         RunError: it cannot.
     """
-    none = torch.zeros(0)
-    points, sizes = (reply.fields.get(name, none) for name in ("centres", "sizes"))
+    sent = [reply.fields.get(name) for name in ("centres", "sizes")]
+    points, sizes = (one if isinstance(one, torch.Tensor) else torch.zeros(0) for one in sent)
     if points.ndim != 2 or sizes.shape != points.shape[:1] or not is_finite(points):
         what = "the centres that came are not a table of finite numbers with a size for each"
     elif points.shape[1] != width:
