@@ -20,7 +20,7 @@ from murmura.experiment.run import run
 from murmura.measure.harness.tasks import load
 from murmura.report import write
 from murmura.runs import read
-from murmura.runs.schema import EVALUATION
+from murmura.runs.names import EVALUATION
 from murmura.training.adapter import load_peft
 from tests.experiment import small
 from tests.measure.harness.small import write_tasks

@@ -16,7 +16,7 @@ from murmura.retrieval.encoder import Encoder
 from murmura.runs import RunFolder
 from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation, Written
 from murmura.runs.augment import Given, Selection
-from murmura.runs.schema import AUDIT, AUGMENT
+from murmura.runs.names import AUDIT, AUGMENT
 from tests.augment.public import save_encoder
 from tests.conftest import make_encoder
 from tests.experiment import small

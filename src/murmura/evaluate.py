@@ -17,7 +17,8 @@ from murmura.experiment.trained import finished
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import EVALUATION, Evaluated, Evaluation
+from murmura.runs.names import EVALUATION
+from murmura.runs.schema import Evaluated, Evaluation
 from murmura.training.adapter import State
 
 BEFORE, AFTER = "before the run", "after the run"

@@ -14,7 +14,7 @@ from murmura.experiment.run import run
 from murmura.privacy import odometer
 from murmura.report.page import render
 from murmura.runs import read
-from murmura.runs.schema import AUDIT_SCORES
+from murmura.runs.names import AUDIT_SCORES
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.privacy.folders import run_folder

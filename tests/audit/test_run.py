@@ -17,7 +17,7 @@ from murmura.generation.sampling import Sampling
 from murmura.report.page import render
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import AUDIT, AUDIT_SCORES, SITE_JOURNAL
+from murmura.runs.names import AUDIT, AUDIT_SCORES, SITE_JOURNAL
 from murmura.training.adapter import fold, is_same
 from tests.audit.conftest import SIZES
 from tests.experiment import small

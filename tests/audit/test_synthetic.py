@@ -19,7 +19,7 @@ from murmura.report.page import render
 from murmura.runs import read
 from murmura.runs.audit import QUANTILES, Audit
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import AUDIT, AUDIT_SCORES
+from murmura.runs.names import AUDIT, AUDIT_SCORES
 from murmura.streams import Stream
 from tests.experiment import small
 

@@ -9,7 +9,7 @@ from murmura.cli import INTERRUPTED, MISTAKE, app
 from murmura.generation.sampling import Sampling
 from murmura.runs import RunFolder
 from murmura.runs.audit import Audit
-from murmura.runs.schema import AUDIT, AUDIT_SCORES
+from murmura.runs.names import AUDIT, AUDIT_SCORES
 from tests.report.runs import write_run
 from tests.report.sections.test_audit import MODEL
 

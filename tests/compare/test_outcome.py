@@ -21,7 +21,7 @@ from murmura.compare.outcome import (
 from murmura.privacy import odometer
 from murmura.privacy.standing import rounded
 from murmura.runs import read
-from murmura.runs.schema import PRIVACY_LEDGER
+from murmura.runs.names import PRIVACY_LEDGER
 from tests.compare.arms import labels, result
 from tests.experiment import small
 from tests.report.runs import metrics, write_run

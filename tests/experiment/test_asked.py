@@ -18,7 +18,7 @@ from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure
 from murmura.measure.verbs import Measuring
 from murmura.methods.lpfl.config import LPFLConfig
-from murmura.runs.schema import ANSWERS_JOURNAL, MEASURED_JOURNAL
+from murmura.runs.names import ANSWERS_JOURNAL, MEASURED_JOURNAL
 from murmura.streams import Stream
 from tests.federation.world import ENGINES, make_sites
 from tests.methods.lpfl.test_method import VERBALISER

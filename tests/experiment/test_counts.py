@@ -11,7 +11,7 @@ from murmura.experiment.run import run
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.wire.releases import owner
 from murmura.runs import read
-from murmura.runs.schema import NOT_FOR_PUBLICATION
+from murmura.runs.names import NOT_FOR_PUBLICATION
 from tests.experiment.small import heldout, record, write_lines
 
 PRIVATE = {

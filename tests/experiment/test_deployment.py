@@ -13,7 +13,7 @@ from murmura.experiment.run import run
 from murmura.experiment.site_side import open_sites
 from murmura.federation.engines.worker import Worker
 from murmura.runs import read
-from murmura.runs.schema import site_folder
+from murmura.runs.names import site_folder
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, WRITING

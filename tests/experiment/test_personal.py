@@ -12,7 +12,7 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.site.store import SiteStore
 from murmura.runs import read
-from murmura.runs.schema import PERSONAL
+from murmura.runs.names import PERSONAL
 from murmura.tasks import TASKS
 from murmura.training.adapter import load_peft
 from tests.experiment.small import SIZES, context

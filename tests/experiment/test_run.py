@@ -22,7 +22,7 @@ from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.server.rounds import Server
 from murmura.runs import RunFolder, read
-from murmura.runs.schema import site_folder
+from murmura.runs.names import site_folder
 from tests.experiment.small import ALGORITHMS, SIZES, record, write_data, write_lines
 from tests.forking import forks
 

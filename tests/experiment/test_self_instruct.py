@@ -13,7 +13,7 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.methods.averaging import Averaging
 from murmura.runs import read
-from murmura.runs.schema import AUGMENT
+from murmura.runs.names import AUGMENT
 from tests.experiment.small import SIZES, experiment, write_data
 
 pytestmark = pytest.mark.usefixtures("no_page")

@@ -27,7 +27,7 @@ from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
 from murmura.runs import locks
-from murmura.runs.schema import FEDERATION, ROSTER
+from murmura.runs.names import FEDERATION, ROSTER
 from murmura.streams import Stream
 from tests.experiment import small
 from tests.federation.engines.wired import Wired

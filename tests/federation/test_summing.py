@@ -22,7 +22,7 @@ from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Reply, digest
 from murmura.federation.wire.neighbours import degree
 from murmura.federation.wire.releases import Count, Metric, Votes, verb
-from murmura.runs.schema import ROSTER
+from murmura.runs.names import ROSTER
 from murmura.streams import Stream
 from tests.federation.masked import each_graph  # noqa: F401 (fixture)
 from tests.federation.world import ENGINES, failing, make_sites, make_workbench

@@ -15,7 +15,7 @@ from murmura.methods.dpfedavg.method import DPFedAvg
 from murmura.privacy import AdaptiveSiteClipping
 from murmura.privacy.observation import Observation
 from murmura.runs import read
-from murmura.runs.schema import NOT_FOR_PUBLICATION, site_folder
+from murmura.runs.names import NOT_FOR_PUBLICATION, site_folder
 from tests.experiment.small import experiment, write_data
 
 SITES = {name: 2 + place for place, name in enumerate(("anchor", "basalt", "cedar", "dune", "ember", "fjord"))}

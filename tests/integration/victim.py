@@ -40,7 +40,7 @@ from murmura.federation.engines import process, processes
 from murmura.federation.server import checkpoint
 from murmura.federation.site import cohort
 from murmura.methods.dplora import method as dplora
-from murmura.runs import folder, schema
+from murmura.runs import folder, names
 
 STOPPED = 3  # exit status of a child whose run had to stop
 
@@ -160,7 +160,7 @@ def arm(moment):
             lead.Augmentation._fitting = dying(lead.Augmentation._fitting, at)
         case "told":  # they are at the sites
             plain, of_records = folder.RunFolder.write, dying(folder.RunFolder.write, at)
-            folder.RunFolder.write = lambda *a: (of_records if a[1] == schema.AUGMENT else plain)(*a)
+            folder.RunFolder.write = lambda *a: (of_records if a[1] == names.AUGMENT else plain)(*a)
         case "write":
             checkpoint.atomic.write = dying(checkpoint.atomic.write, at, half_written)
         case "rename":

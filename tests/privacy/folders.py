@@ -3,7 +3,7 @@
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder
-from murmura.runs.schema import PRIVACY_LEDGER
+from murmura.runs.names import PRIVACY_LEDGER
 from tests.privacy.plans import followed
 
 

@@ -22,7 +22,7 @@ from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.odometer import anywhere, read, together, totals
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import RECORDS as RECORDS_FILE
+from murmura.runs.names import RECORDS as RECORDS_FILE
 from tests.privacy.folders import ledger_of, run_folder
 from tests.privacy.plans import RECORDS, SITES, followed
 

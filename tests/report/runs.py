@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.report.table import Row, table
-from murmura.runs import RunFolder, read_all, schema
+from murmura.runs import RunFolder, names, read_all
 from murmura.runs.schema import Environment, Exclusions, Measured, SiteReport, Summary
 
 NOISE = {"type": "differential privacy", "unit": "record", "added_by": "site", "mechanism": "Gaussian"}
@@ -60,15 +60,15 @@ def write_run(
     told = Environment(
         "0.1", "3.12", "2.13", "Linux", 2, "cpu", started, "folder tiny", 1000, 10, "float32", "float32", packages
     )
-    folder.write(schema.ENVIRONMENT, told)
+    folder.write(names.ENVIRONMENT, told)
     folder.write_records(sites, Exclusions(0, 0, 0, 0), [])
     if measured is not None:
-        folder.write(schema.MEASURED, measured)
+        folder.write(names.MEASURED, measured)
     folder.write_metrics(rows)
-    folder.write(schema.DISCLOSURE, disclosure)
+    folder.write(names.DISCLOSURE, disclosure)
     if finished:
         totals = (4_500_000, 9_000_000, 90.0, 10**9)
-        folder.write(schema.SUMMARY, Summary(name or path.name, method, seed or 0, 2, rows[-1], *totals))
+        folder.write(names.SUMMARY, Summary(name or path.name, method, seed or 0, 2, rows[-1], *totals))
     return path
 
 

@@ -14,7 +14,8 @@ from murmura.report.page import render
 from murmura.report.standing import Standing, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
-from murmura.runs.schema import AUDIT, PERSONAL, PersonalModel
+from murmura.runs.names import AUDIT, PERSONAL
+from murmura.runs.schema import PersonalModel
 from tests.report.runs import PLAIN, classifier, metrics, rows_of, seeds, write_run
 from tests.report.sections.test_audit import MODEL
 

@@ -16,7 +16,8 @@ from murmura.report.run_facts import facts
 from murmura.report.sections import sections
 from murmura.report.table import table
 from murmura.runs import RunFolder, read, read_all
-from murmura.runs.schema import ENVIRONMENT, OtherModel, SiteReport
+from murmura.runs.names import ENVIRONMENT
+from murmura.runs.schema import OtherModel, SiteReport
 from tests.report.blocks import pictures, said
 from tests.report.runs import PLAIN, classifier, metrics, write_run
 

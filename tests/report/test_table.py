@@ -12,7 +12,8 @@ from murmura.measure.statistics import Estimate
 from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import RESUMED, Resumption, SiteReport
+from murmura.runs.names import RESUMED
+from murmura.runs.schema import Resumption, SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, SITES

@@ -8,7 +8,7 @@ import pytest
 from murmura.errors import CheckpointError
 from murmura.runs import RunFolder, read
 from murmura.runs.augment import Example, Given, Guarantee, Point, ScoreHistogram, Selection, Similarity
-from murmura.runs.schema import AUGMENT
+from murmura.runs.names import AUGMENT
 from tests.report.runs import write_run
 
 SELECTION = Selection(

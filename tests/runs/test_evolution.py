@@ -7,7 +7,7 @@ import pytest
 from murmura.errors import CheckpointError
 from murmura.runs import RunFolder, read
 from murmura.runs.evolution import CurvePoint, Generation
-from murmura.runs.schema import CURVE, EVOLUTION, OUTCOMES
+from murmura.runs.names import CURVE, EVOLUTION, OUTCOMES
 from tests.report.runs import write_run
 
 ROUNDS = (

@@ -8,7 +8,7 @@ import torch
 
 from murmura.runs import RunFolder
 from murmura.runs.machine import environment, peak_memory, return_freed_memory
-from murmura.runs.schema import ENVIRONMENT
+from murmura.runs.names import ENVIRONMENT
 
 
 def test_environment(tmp_path):

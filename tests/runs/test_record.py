@@ -8,7 +8,8 @@ import pytest
 
 from murmura.errors import CheckpointError, MurmuraError
 from murmura.runs import RunFolder, files, read, read_all
-from murmura.runs.schema import CLASSIFIER, OUTCOMES, RESUMED, Disclosure, Exclusions, PatternWeights, Resumption
+from murmura.runs.names import CLASSIFIER, OUTCOMES, RESUMED
+from murmura.runs.schema import Disclosure, Exclusions, PatternWeights, Resumption
 from tests.report.runs import PLAIN, SITES, metrics, write_run
 
 

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 from murmura.cli import app
 from murmura.errors import CheckpointError
 from murmura.runs.locks import LOCK
+from murmura.runs.names import CONFIG, METRICS
 from murmura.runs.previous import is_run
-from murmura.runs.schema import CONFIG, METRICS
 from murmura.status.listing import listing
 from tests.report.runs import metrics, write_run
 

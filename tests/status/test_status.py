@@ -27,7 +27,7 @@ from murmura.privacy.reported import ReportedEpsilons
 from murmura.report.guarantee import interrupted
 from murmura.report.table import table
 from murmura.runs import RunFolder, read
-from murmura.runs.schema import PRIVACY_LEDGER, REPORTED, SUMMARY
+from murmura.runs.names import PRIVACY_LEDGER, REPORTED, SUMMARY
 from murmura.status import Status, look
 from murmura.status import serve as served
 from murmura.status.listing import listing

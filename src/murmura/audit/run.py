@@ -24,7 +24,7 @@ from murmura.report.table import promises_privacy
 from murmura.runs import read
 from murmura.runs.audit import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import AUDIT, AUDIT_SCORES
+from murmura.runs.names import AUDIT, AUDIT_SCORES
 from murmura.tasks import Task
 
 _CENTRES_CAVEAT = (

@@ -24,7 +24,8 @@ from murmura.federation.site.cohort import Site
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import SIMULATIONS, SITE_JOURNAL, SITE_RECORDS
+from murmura.runs.names import SITE_JOURNAL, SITE_RECORDS
+from murmura.runs.schema import SIMULATIONS
 from murmura.streams import Stream
 
 

@@ -20,7 +20,7 @@ from murmura.federation.site.store import SiteStore
 from murmura.measure.text import References, distinct
 from murmura.methods.fewfedpit.synthetic import KEPT
 from murmura.progress import bar
-from murmura.runs import schema
+from murmura.runs import names
 from murmura.runs.audit import QUANTILES, Synthetic
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _lots(what: Subject, folder: RunFolder, missing: list[str]) -> Iterator[tupl
         trained = []  # public records in place of synthetic ones
     elif getattr(method, "accumulate", None) is False:
         missing.append(_NOT_KEPT)
-    dataset = folder.path / schema.OUTCOMES / schema.DATASET
+    dataset = folder.path / names.OUTCOMES / names.DATASET
     lots = {"written": written, "drafts": trained}
     lots |= {name: _left(dataset / f"{file}.jsonl") for name, file in (("texts", "train"), ("seeds", "seeds"))}
     yield from ((kind, list(dict.fromkeys(texts))) for kind, texts in lots.items() if texts)

@@ -14,7 +14,7 @@ from murmura.augment.selection_summary import centres_of, given, told
 from murmura.augment.strategies import Chosen, FromPool, Rows, sent
 from murmura.errors import ConfigError, RunError
 from murmura.retrieval.texts import text_hash
-from murmura.runs import schema
+from murmura.runs import names
 from murmura.runs.augment import Given, Selection
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Augmentation:
         elif late := self._late(server, fleet, selections[-1]):
             selections[-1] = self._joined_by(late, selections[-1], server, fleet, round)
         kept["selections"] = [asdict(one) for one in selections]
-        self._folder.write(schema.AUGMENT, selections)
+        self._folder.write(names.AUGMENT, selections)
         if selections[-1].coverage is not None:
             server.note("coverage", selections[-1].coverage)
 

@@ -20,7 +20,7 @@ from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.noisy import noisy_centres, plan_of
 from murmura.runs.augment import Guarantee
-from murmura.runs.schema import REPORTED
+from murmura.runs.names import REPORTED
 
 if TYPE_CHECKING:
     from murmura.augment.config import AugmentConfig

@@ -39,7 +39,7 @@ def audit(
     from murmura.report.sections.audit import figures_of
     from murmura.report.terminal import show_blocks
     from murmura.runs import read
-    from murmura.runs.schema import AUDIT, AUDIT_SCORES
+    from murmura.runs.names import AUDIT, AUDIT_SCORES
 
     make(run, Options(records, texts, Sampling(temperature, top_k=top_k), probability))
     show_blocks(figures_of(read(run)))

@@ -44,7 +44,7 @@ def evaluate(
     from murmura.report.sections.evaluation import benchmarks_of
     from murmura.report.terminal import show_blocks
     from murmura.runs import read
-    from murmura.runs.schema import EVALUATION
+    from murmura.runs.names import EVALUATION
 
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
     make(run, Options(names, limit, few_shot, form))

@@ -34,7 +34,7 @@ def require_new(target: Path, source: Path, run: Path, overwrite: bool) -> None:
         ConfigError: ``target`` is ``source``, the run's, or exists and may not be replaced.
     """
     from murmura.errors import ConfigError
-    from murmura.runs.schema import WRITTEN
+    from murmura.runs.names import WRITTEN
 
     if target.resolve() == source.resolve():
         what = "this file is read, and would be overwritten"

@@ -46,7 +46,7 @@ def report(
     from murmura.compare.better import which_is_better
     from murmura.report.output_file import replacing, require_own
     from murmura.runs import read_all
-    from murmura.runs.schema import REPORT
+    from murmura.runs.names import REPORT
 
     if sheet is not None and len(runs) > 1:
         raise ConfigError(

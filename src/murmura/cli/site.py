@@ -137,7 +137,7 @@ def log(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As
     """
     from murmura.errors import ConfigError, PrivacyError
     from murmura.federation.site.store import released
-    from murmura.runs.schema import RELEASED_JOURNAL, SITE_FILE, SITE_JOURNAL
+    from murmura.runs.names import RELEASED_JOURNAL, SITE_FILE, SITE_JOURNAL
 
     if not folder.is_dir():
         raise ConfigError("there is no such folder", where=str(folder), fix="Name a site's folder.")

@@ -18,7 +18,7 @@ from murmura.report.content import Answers, Section
 from murmura.report.output_file import replacing
 from murmura.report.page import write as write_page
 from murmura.runs import jsontext
-from murmura.runs.schema import REPORT
+from murmura.runs.names import REPORT
 
 
 def write(outcome: Outcome, told: Section, folder: Path) -> Path:

@@ -32,8 +32,8 @@ from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
 from murmura.runs import jsontext
 from murmura.runs.folder import RunFolder
+from murmura.runs.names import REPORT, STATES
 from murmura.runs.record import read
-from murmura.runs.schema import REPORT, STATES
 from murmura.training.states import SHARED
 from murmura.units import listing
 

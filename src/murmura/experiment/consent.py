@@ -16,7 +16,7 @@ from murmura.experiment.site_file import Allow, SiteFile
 from murmura.experiment.verbs import fingerprint
 from murmura.federation.site.joined import WHAT as RUNS
 from murmura.privacy.journal import Journal, now
-from murmura.runs.schema import CONSENT_JOURNAL, HELDOUT_DIGESTS, RUNS_JOURNAL
+from murmura.runs.names import CONSENT_JOURNAL, HELDOUT_DIGESTS, RUNS_JOURNAL
 from murmura.units import bound
 
 _WHAT = "journal of what the site's owner has consented to"

@@ -15,7 +15,7 @@ from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
 from murmura.federation.engines.flower.superlink import SuperLink
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import FLOWER
+from murmura.runs.names import FLOWER
 from murmura.units import several
 
 

@@ -20,8 +20,8 @@ from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
 from murmura.runs.folder import RunFolder
+from murmura.runs.names import NOT_FOR_RELEASE
 from murmura.runs.record import read
-from murmura.runs.schema import NOT_FOR_RELEASE
 from murmura.units import listing
 
 Form = Literal["adapter", "merged", "gguf"]

@@ -30,7 +30,7 @@ from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import identity, public
 from murmura.measure.evaluation_set import digests
-from murmura.runs.schema import (
+from murmura.runs.names import (
     AUTHORITY,
     EXPERIMENT,
     FEDERATION,

@@ -13,7 +13,8 @@ from murmura.experiment.trained import Trained, finished
 from murmura.measure.labelled import probabilities
 from murmura.progress import bar
 from murmura.runs import files
-from murmura.runs.schema import CLASSIFIER, OUTCOMES, PatternWeights
+from murmura.runs.names import CLASSIFIER, OUTCOMES
+from murmura.runs.schema import PatternWeights
 
 _AT_ONCE = 4096
 """Texts that are made into questions at once, so that memory does not grow with their number."""

@@ -37,12 +37,13 @@ from murmura.privacy.journal import Journal
 from murmura.privacy.standing import standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
-from murmura.runs import files, schema
+from murmura.runs import files, names, schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import environment
+from murmura.runs.names import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING
 from murmura.runs.previous import has_saved
 from murmura.runs.record import read
-from murmura.runs.schema import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING, Resumption, Summary
+from murmura.runs.schema import Resumption, Summary
 from murmura.streams import Stream
 from murmura.tracking import tell
 from murmura.training.adapter import fingerprint
@@ -202,7 +203,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             _note_brought(side.fleet, method, people)
         _describe(plan, folder, resumed)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
-        folder.write(schema.MEASURED, public.measured(secret=plan.guarantee is not None and taken_out))
+        folder.write(names.MEASURED, public.measured(secret=plan.guarantee is not None and taken_out))
         started.told = True
         with _published(side.server, folder, engine), _tracked(experiment, folder, side.server, run):
             side.method.lead(side.server, side.fleet)
@@ -211,7 +212,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     if plan.privacy:
         journal = side.server.journal(PRIVACY, Journal)
         if journal.lines:
-            folder.write_private(schema.ANCHOR, [{schema.SITE_ANCHOR: journal.anchor}])
+            folder.write_private(names.ANCHOR, [{names.SITE_ANCHOR: journal.anchor}])
         folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
 
@@ -325,7 +326,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     folder.reopen()
     folder.write_config(_remarks(resumed) + plan.experiment.dump())
     if resumed:
-        folder.write(schema.RESUMED, [Resumption(**one) for one in resumed])
+        folder.write(names.RESUMED, [Resumption(**one) for one in resumed])
     model, resources = context.model, tuple(supply.told() for supply in context.supplies)
     trained = model.trainable if method.traits.trained_at != "nowhere" else 0
     where: Literal["sites", "server"] = "server" if method.traits.trained_at == "server" else "sites"
@@ -333,9 +334,9 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     start = fingerprint(model.start) if model.start else None
     told = environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where, start)
     with suppress(CheckpointError):  # it has no figure
-        before = files.value(folder.path / schema.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
+        before = files.value(folder.path / names.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
         told = replace(told, started=before.started) if before else told
-    folder.write(schema.ENVIRONMENT, told)
+    folder.write(names.ENVIRONMENT, told)
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)
 
@@ -377,5 +378,5 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context
         wall=sum(row["wall"] for row in timed) if timed else None,
         peak_memory=max((row["peak_memory"] for row in timed), default=None),
     )
-    folder.write(schema.SUMMARY, summary)
+    folder.write(names.SUMMARY, summary)
     build_report([read(folder.path)], folder.report)

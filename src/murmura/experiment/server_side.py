@@ -34,7 +34,7 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import say
 from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import OWNER
+from murmura.runs.names import OWNER
 from murmura.streams import Stream
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from murmura.federation.site.answer import Host
 from murmura.federation.site.identity import write_roster
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import EXPERIMENT, FEDERATION, ROSTER, SITE_DATA, SITE_FILE, site_folder
+from murmura.runs.names import EXPERIMENT, FEDERATION, ROSTER, SITE_DATA, SITE_FILE, site_folder
 
 
 def simulate(

@@ -19,7 +19,7 @@ from murmura.methods import METHODS
 from murmura.personal.verbs import Personalising
 from murmura.privacy.budget import BudgetConfig
 from murmura.privacy.guarantee import Guarantee
-from murmura.runs.schema import SITE_FILE
+from murmura.runs.names import SITE_FILE
 from murmura.tasks import TASKS
 from murmura.units import bound, listing
 

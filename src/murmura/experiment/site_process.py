@@ -16,7 +16,7 @@ from murmura.federation.engines.flower.site import answer
 from murmura.federation.engines.flower.supernode import SuperNode
 from murmura.federation.engines.worker import Worker
 from murmura.progress import say
-from murmura.runs.schema import AUTHORITY, FLOWER, NODE_KEY
+from murmura.runs.names import AUTHORITY, FLOWER, NODE_KEY
 
 
 def play(folder: Path, again: bool = False) -> None:

@@ -38,7 +38,7 @@ from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.reading import Reading
 from murmura.runs.locks import allow_open_files
-from murmura.runs.schema import (
+from murmura.runs.names import (
     ANSWERS_JOURNAL,
     EXPERIMENT,
     HELDOUT_DIGESTS,

@@ -26,7 +26,8 @@ from murmura.federation.site.cohort import Site
 from murmura.progress import say
 from murmura.reading import Fitted, Reading
 from murmura.retrieval.encoder import Encoder
-from murmura.runs.schema import Exclusions, SiteReport, site_folder
+from murmura.runs.names import site_folder
+from murmura.runs.schema import Exclusions, SiteReport
 from murmura.streams import Stream
 
 _LONGEST = 240  # of a folder's name, where file systems have 255, and a folder that is being made has a longer one

@@ -8,7 +8,8 @@ from murmura.errors import CheckpointError, ModelError
 from murmura.experiment.config import Experiment
 from murmura.runs import files
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import ENVIRONMENT, Environment
+from murmura.runs.names import ENVIRONMENT
+from murmura.runs.schema import Environment
 from murmura.training.adapter import State, fingerprint, load_peft
 from murmura.training.config import LoraSpec
 

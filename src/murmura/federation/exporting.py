@@ -9,7 +9,7 @@ from murmura import atomic
 from murmura.federation.adapter_folder import leave_adapter
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Declaration, WithoutRecords, verb
-from murmura.runs.schema import site_folder
+from murmura.runs.names import site_folder
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort

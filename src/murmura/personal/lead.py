@@ -10,7 +10,7 @@ from murmura.federation.server.rounds import Server
 from murmura.measure.gains import summary
 from murmura.personal.verbs import PERSONAL, losses, unfit
 from murmura.progress import say
-from murmura.runs import schema
+from murmura.runs import names
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import PersonalModel
 
@@ -44,7 +44,7 @@ class Personalisation:
             PersonalModel(site, fields["records"], **fields["losses"], **_public(before, shared, fields["public"]))
             for site, fields in told
         ]
-        self.folder.write(schema.PERSONAL, models)
+        self.folder.write(names.PERSONAL, models)
         for sentence in summary(models):
             say(sentence)
 

@@ -28,7 +28,7 @@ from murmura.privacy.composition import Release
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
-from murmura.runs.schema import site_folder, site_of
+from murmura.runs.names import site_folder, site_of
 from murmura.units import bound, several
 
 ACCOUNT = "account.journal"

@@ -20,7 +20,7 @@ from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.parts import Unit
 from murmura.runs import files
-from murmura.runs.schema import (
+from murmura.runs.names import (
     ANCHOR,
     CHECKPOINTS,
     CONFIG,
@@ -29,12 +29,12 @@ from murmura.runs.schema import (
     PRIVACY_LEDGER,
     PRIVATE,
     RECORDS,
-    SIMULATIONS,
     SITE_ANCHOR,
     SITE_JOURNAL,
     SITE_RECORDS,
     site_of,
 )
+from murmura.runs.schema import SIMULATIONS
 
 EVERY_SITE = "every site"
 """Stands for the sites of a run that are elsewhere: the server's ledger holds for each, whatever records it has."""

@@ -13,7 +13,7 @@ from murmura.privacy import odometer
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import REPORTED
+from murmura.runs.names import REPORTED
 from murmura.units import bound
 
 _TOLD = "by what sites have told, and what is promised where they have not"

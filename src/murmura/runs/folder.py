@@ -13,7 +13,7 @@ from uuid import uuid4
 from murmura import atomic
 from murmura.errors import CheckpointError, explaining
 from murmura.progress import say
-from murmura.runs import files, jsontext, schema
+from murmura.runs import files, jsontext, names, schema
 from murmura.runs.judgement import Judgement
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import is_run, make_way, previous_of, remove
@@ -29,7 +29,7 @@ class RunFolder:
 
     Attributes:
         path: of the folder.
-        config, metrics, summary, report: files, as ``runs.schema`` describes them.
+        config, metrics, summary, report: files, as ``runs.names`` describes them.
         adapter, model: what a run with a global adapter leaves, or one that trains all parameters.
         site_adapters: what sites leave that have adapters of their own.
         checkpoint: a folder for each saved round, and the server's privacy ledger.
@@ -39,13 +39,13 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config, self.metrics = path / schema.CONFIG, path / schema.METRICS
-        self.summary, self.report = path / schema.SUMMARY, path / schema.REPORT
-        self.adapter, self.model = path / schema.ADAPTER, path / schema.MODEL
-        self.site_adapters = path / schema.SITE_ADAPTERS
-        self.checkpoint, self.private = path / schema.CHECKPOINTS, path / schema.PRIVATE
-        self._sent = self.checkpoint / schema.SENT
-        self.transcript = path / schema.TRANSCRIPT
+        self.config, self.metrics = path / names.CONFIG, path / names.METRICS
+        self.summary, self.report = path / names.SUMMARY, path / names.REPORT
+        self.adapter, self.model = path / names.ADAPTER, path / names.MODEL
+        self.site_adapters = path / names.SITE_ADAPTERS
+        self.checkpoint, self.private = path / names.CHECKPOINTS, path / names.PRIVATE
+        self._sent = self.checkpoint / names.SENT
+        self.transcript = path / names.TRANSCRIPT
 
     def journal(self, name: str) -> Path:
         """A journal of the server, which is not part of a checkpoint."""
@@ -53,17 +53,17 @@ class RunFolder:
 
     def adapter_of(self, site: str) -> Path:
         """The adapter that a site has of its own."""
-        return self.site_adapters / schema.site_folder(site)
+        return self.site_adapters / names.site_folder(site)
 
     def private_of(self, site: str) -> Path:
         """What a site keeps to itself (``federation.site.store.SiteStore``)."""
-        return self.private / schema.site_folder(site)
+        return self.private / names.site_folder(site)
 
     @property
     def sites_with_adapters(self) -> list[str]:
         """Names of the sites that have left an adapter of their own, sorted; with ``[personal]`` beside one for all."""
         whole = set(self.site_adapters.glob("*")).difference(self.site_adapters.glob(atomic.LEFT_BEHIND))
-        return sorted(schema.site_of(path.name) for path in whole if path.is_dir())
+        return sorted(names.site_of(path.name) for path in whole if path.is_dir())
 
     @property
     def holds_run(self) -> bool:
@@ -87,7 +87,7 @@ class RunFolder:
         Raises:
             CheckpointError: it cannot be kept.
         """
-        place = self.path / schema.ID
+        place = self.path / names.ID
         if not place.exists():
             with self._written():
                 atomic.write(place, uuid4().hex.encode(), private=True)
@@ -117,7 +117,7 @@ class RunFolder:
 
     def _drop_states(self) -> None:
         """Remove what sites and server have kept of hidden states, also in a run that was killed."""
-        for place in self.private.glob(f"*/{schema.STATES}"):
+        for place in self.private.glob(f"*/{names.STATES}"):
             shutil.rmtree(place, ignore_errors=True)
             with suppress(OSError):  # there is more in it
                 place.parent.rmdir()
@@ -151,7 +151,7 @@ class RunFolder:
         if self.holds_run and not resume and not overwrite:
             fix = "Use --resume to continue it, --overwrite to start over, or another run.folder."
             raise CheckpointError("this folder already holds a run", where=where, fix=fix)
-        taken = [name for name in schema.WRITTEN if _is_taken(self.path / name)]
+        taken = [name for name in names.WRITTEN if _is_taken(self.path / name)]
         if taken and not self.holds_run:
             what = f"this folder has a {taken[0]} that no run wrote, and a run would write over it"
             raise CheckpointError(what, where=where, fix="Choose another run.folder.")
@@ -204,13 +204,13 @@ class RunFolder:
 
     def reopen(self) -> None:
         """Forget how the run ended, since it goes on: nobody is to take old results for its own."""
-        remove(self.path, (*schema.RESULTS, schema.RESUMED, schema.AUDIT_SCORES))
+        remove(self.path, (*names.RESULTS, names.RESUMED, names.AUDIT_SCORES))
 
     def drop_checkpoints(self) -> None:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
-        for path in (self.journal(schema.PENDING), self._sent, self.path / schema.ID):
+        for path in (self.journal(names.PENDING), self._sent, self.path / names.ID):
             path.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
 
@@ -220,7 +220,7 @@ class RunFolder:
         """A file of JSON: a dataclass of ``runs.schema``, a list of them, or what JSON has.
 
         Args:
-            name: of the file, a constant of ``runs.schema``.
+            name: of the file, a constant of ``runs.names``.
 
         Raises:
             CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
@@ -229,13 +229,13 @@ class RunFolder:
 
     def write_private(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
         """A file for the run's owner alone, of lines of JSON; ``name`` as of ``write``."""
-        atomic.make_private(self.path / schema.PRIVATE / schema.OWNER)
-        text = [jsontext.dumps(line) + "\n" for line in ({"private": schema.NOT_FOR_PUBLICATION}, *lines)]
+        atomic.make_private(self.path / names.PRIVATE / names.OWNER)
+        text = [jsontext.dumps(line) + "\n" for line in ({"private": names.NOT_FOR_PUBLICATION}, *lines)]
         self._write_text(name, "".join(text), private=True)
 
     def write_config(self, text: str) -> None:
         """The experiment, as TOML."""
-        self._write_text(schema.CONFIG, text)
+        self._write_text(names.CONFIG, text)
 
     def write_records(
         self,
@@ -255,27 +255,27 @@ class RunFolder:
         """
         if private:
             lines = [{"sites": _plain(sites)}, {"exclusions": _plain(exclusions)}, *unused]
-            self.write_private(schema.RECORDS, lines)
+            self.write_private(names.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             exclusions, unused = replace(exclusions, bad=None, overlap=None), []
-        self.write(schema.SITES, sites)
-        self.write(schema.EXCLUSION_COUNTS, exclusions)
-        self.write(schema.EXCLUSIONS, unused)
+        self.write(names.SITES, sites)
+        self.write(names.EXCLUSION_COUNTS, exclusions)
+        self.write(names.EXCLUSIONS, unused)
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """All rounds so far."""
-        self._write_text(schema.METRICS, "".join(jsontext.dumps(row) + "\n" for row in rows))
+        self._write_text(names.METRICS, "".join(jsontext.dumps(row) + "\n" for row in rows))
 
     def write_sent(self, state: Mapping[str, Any]) -> None:
         """What has travelled so far, JSON; as often as that changes, so that the disk is not waited for. A run that has
         not begun leaves nothing."""
         if self.config.exists():
-            place = f"{schema.CHECKPOINTS}/{schema.SENT}"
+            place = f"{names.CHECKPOINTS}/{names.SENT}"
             self._write_text(place, jsontext.dumps(state), private=True, synced=False)
 
     def write_live(self, told: Mapping[str, Any] | None) -> None:
         """What the run is doing, JSON, for its owner; None when it ends. As ``write_sent``."""
-        place = f"{schema.CHECKPOINTS}/{schema.LIVE}"
+        place = f"{names.CHECKPOINTS}/{names.LIVE}"
         if told is None:
             (self.path / place).unlink(missing_ok=True)
         elif self.config.exists():
@@ -291,8 +291,8 @@ class RunFolder:
         Raises:
             CheckpointError: the disk is full or the folder cannot be written.
         """
-        path = self.path / schema.LOG
-        head = "" if path.exists() else f"{schema.NOT_FOR_PUBLICATION}\n"
+        path = self.path / names.LOG
+        head = "" if path.exists() else f"{names.NOT_FOR_PUBLICATION}\n"
         with self._written():
             atomic.append(path, f"{head}{line}\n".encode())
 
@@ -311,12 +311,12 @@ class RunFolder:
         with self._written(SafetensorError), atomic.replacing_folder(place) as draft:
             yield draft
             if remark:
-                (draft / schema.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
+                (draft / names.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
 
     def write_outcomes(self, outcomes: Mapping[str, Any]) -> None:
         """What a method leaves besides, by file name: JSON or a dataclass of it, or what writes a folder of that name.
         No folder where that is nothing."""
-        place = self.path / schema.OUTCOMES
+        place = self.path / names.OUTCOMES
         if outcomes:
             with self._written():
                 place.mkdir(exist_ok=True)
@@ -325,7 +325,7 @@ class RunFolder:
                 with self.replacing(place / name) as draft:
                     value(draft)
             else:
-                self.write(f"{schema.OUTCOMES}/{name}", value)
+                self.write(f"{names.OUTCOMES}/{name}", value)
 
     def verdicts(self, name: str) -> Path:
         """Where a judge's verdicts are kept, with questions that may be private: for the run's owner alone.
@@ -333,7 +333,7 @@ class RunFolder:
         Args:
             name: of the judgement.
         """
-        place = self.path / schema.PRIVATE / schema.OWNER / schema.JUDGED
+        place = self.path / names.PRIVATE / names.OWNER / names.JUDGED
         for folder in (place.parent.parent, place.parent, place):
             atomic.make_private(folder)
         return place / f"{name}.jsonl"
@@ -345,8 +345,8 @@ class RunFolder:
             name: of the file, without its end.
         """
         with self._written():
-            (self.path / schema.JUDGED).mkdir(exist_ok=True)
-        self.write(f"{schema.JUDGED}/{name}.json", judgement)
+            (self.path / names.JUDGED).mkdir(exist_ok=True)
+        self.write(f"{names.JUDGED}/{name}.json", judgement)
 
     def _write_text(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
         """Write a file so that readers see the old one or the new one.

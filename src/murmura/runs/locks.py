@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from murmura.errors import CheckpointError
 from murmura.progress import say
-from murmura.runs.schema import site_of
+from murmura.runs.names import site_of
 
 LOCK = ".lock"
 """The file in a folder that is locked."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from murmura import atomic
 from murmura.errors import CheckpointError, explaining
 from murmura.runs.locks import LOCK, acquire_run, alone
-from murmura.runs.schema import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, PRIVATE, WRITTEN
+from murmura.runs.names import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, PRIVATE, WRITTEN
 
 
 def previous_of(folder: Path) -> Path:

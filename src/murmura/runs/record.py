@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.errors import CheckpointError
-from murmura.runs import files, schema
+from murmura.runs import files, names
 from murmura.runs.audit import Audit
 from murmura.runs.augment import Selection
 from murmura.runs.evolution import CurvePoint, Generation
@@ -138,15 +138,15 @@ def read(folder: str | Path) -> RunRecord:
     """
     folder = Path(folder)
     require_run(folder)
-    summary = files.value(folder / schema.SUMMARY, Summary)
-    config, experiment = _config(folder / schema.CONFIG)
-    rounds = _rounds(folder / schema.METRICS)
+    summary = files.value(folder / names.SUMMARY, Summary)
+    config, experiment = _config(folder / names.CONFIG)
+    rounds = _rounds(folder / names.METRICS)
     run, model, method, data = (_section(experiment, name) for name in ("run", "model", "method", "data"))
     if not isinstance(data.get("kind"), str):
-        where = str(folder / schema.CONFIG)
+        where = str(folder / names.CONFIG)
         raise CheckpointError("it does not say what a record is (data.kind)", where=where, fix=files.REPAIR)
     named = str(summary.method if summary else method.get("name") or folder.resolve().name)
-    augment = files.rows(folder / schema.AUGMENT, Selection) or ()
+    augment = files.rows(folder / names.AUGMENT, Selection) or ()
     return RunRecord(
         folder=folder,
         name=str(run.get("name") or folder.resolve().name),
@@ -158,20 +158,20 @@ def read(folder: str | Path) -> RunRecord:
         kind=data["kind"],
         rounds=rounds,
         totals=_totals(rounds),
-        sites=files.rows(folder / schema.SITES, SiteReport),
-        exclusions=files.value(folder / schema.EXCLUSION_COUNTS, Exclusions),
-        measured=files.value(folder / schema.MEASURED, Measured),
+        sites=files.rows(folder / names.SITES, SiteReport),
+        exclusions=files.value(folder / names.EXCLUSION_COUNTS, Exclusions),
+        measured=files.value(folder / names.MEASURED, Measured),
         disclosure=_disclosed(folder),
-        environment=files.value(folder / schema.ENVIRONMENT, Environment),
+        environment=files.value(folder / names.ENVIRONMENT, Environment),
         config=config,
-        resumed=files.rows(folder / schema.RESUMED, Resumption) or (),
-        audit=files.value(folder / schema.AUDIT, Audit),
-        evaluation=files.value(folder / schema.EVALUATION, Evaluation),
+        resumed=files.rows(folder / names.RESUMED, Resumption) or (),
+        audit=files.value(folder / names.AUDIT, Audit),
+        evaluation=files.value(folder / names.EVALUATION, Evaluation),
         augment=augment,
-        personal=files.rows(folder / schema.PERSONAL, PersonalModel) or (),
-        evolution=files.rows(folder / schema.OUTCOMES / schema.EVOLUTION, Generation) or (),
-        curve=files.rows(folder / schema.OUTCOMES / schema.CURVE, CurvePoint) or (),
-        judged=_judged(folder / schema.JUDGED),
+        personal=files.rows(folder / names.PERSONAL, PersonalModel) or (),
+        evolution=files.rows(folder / names.OUTCOMES / names.EVOLUTION, Generation) or (),
+        curve=files.rows(folder / names.OUTCOMES / names.CURVE, CurvePoint) or (),
+        judged=_judged(folder / names.JUDGED),
     )
 
 
@@ -198,7 +198,7 @@ def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[Selecti
 
 def _disclosed(folder: Path) -> tuple[Disclosure, ...] | None:
     """What left the sites. A run that stopped may have sent more than it saved: then what its owner's files say."""
-    saved = files.rows(folder / schema.DISCLOSURE, Disclosure)
+    saved = files.rows(folder / names.DISCLOSURE, Disclosure)
     try:
         sent = RunFolder(folder).sent()
         rows = tuple(Disclosure(**row) for row in sent.get("told", sent["ledger"])["rows"] if row["messages"])
@@ -219,8 +219,8 @@ def read_all(folders: Sequence[str | Path]) -> list[RunRecord]:
         raise CheckpointError("no run folder is given", fix="Give one or more folders that `murmura run` wrote.")
     unique = {Path(folder).resolve(): folder for folder in folders}
     records = [read(folder) for folder in unique.values()]
-    names = Counter(run.name for run in records)
-    return [run if names[run.name] == 1 else replace(run, name=str(run.folder)) for run in records]
+    shared = Counter(run.name for run in records)
+    return [run if shared[run.name] == 1 else replace(run, name=str(run.folder)) for run in records]
 
 
 def require_run(folder: Path) -> None:
@@ -232,15 +232,15 @@ def require_run(folder: Path) -> None:
     if not folder.is_dir():
         fix = "Give a folder that `murmura run` wrote."
         raise CheckpointError("there is no such run folder", where=str(folder), fix=fix)
-    if (folder / schema.METRICS).is_file():
+    if (folder / names.METRICS).is_file():
         return
-    if (folder / schema.SUMMARY).is_file():
-        raise CheckpointError(f"{schema.METRICS} is missing from the run", where=str(folder), fix=files.REPAIR)
-    if (folder / schema.CONFIG).is_file():
+    if (folder / names.SUMMARY).is_file():
+        raise CheckpointError(f"{names.METRICS} is missing from the run", where=str(folder), fix=files.REPAIR)
+    if (folder / names.CONFIG).is_file():
         raise _without_round(folder)
-    inside = sorted(path.parent.name for path in folder.glob(f"*/{schema.METRICS}"))
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{names.METRICS}"))
     hint = f"Runs inside it: {', '.join(inside[:5])}{', ...' if len(inside) > 5 else ''}." if inside else ""
-    what = f"this is not a run folder (no {schema.METRICS}, no {schema.SUMMARY})"
+    what = f"this is not a run folder (no {names.METRICS}, no {names.SUMMARY})"
     raise CheckpointError(what, where=str(folder), fix=hint or "Give a folder that `murmura run` wrote.")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from murmura.errors import CheckpointError, MurmuraError
 from murmura.measure.catalogue import figure
-from murmura.runs import files, schema
+from murmura.runs import files, names, schema
 from murmura.runs.previous import is_run
 from murmura.runs.record import RunRecord, read
 from murmura.status.status import HEADLINES, Status, look
@@ -135,5 +135,5 @@ def _headline(record: RunRecord) -> str:
 
 
 def _started(folder: Path) -> str | None:
-    told = files.value(folder / schema.ENVIRONMENT, schema.Environment)
+    told = files.value(folder / names.ENVIRONMENT, schema.Environment)
     return None if told is None else told.started

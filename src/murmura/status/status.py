@@ -12,7 +12,7 @@ from murmura.errors import CheckpointError
 from murmura.federation.server.ledger import Ledger
 from murmura.measure.catalogue import CATALOGUE
 from murmura.privacy.standing import standing
-from murmura.runs import files, schema
+from murmura.runs import files, names, schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.locks import is_running
 from murmura.runs.previous import is_run
@@ -95,11 +95,11 @@ def look(folder: Path) -> Status:
     if not is_run(folder):
         fix = "Give a folder in which `murmura run` or `murmura serve` has begun a run."
         raise CheckpointError("there is no run in this folder", where=str(folder), fix=fix)
-    live = files.state(folder / schema.CHECKPOINTS / schema.LIVE)
-    config = folder / schema.CONFIG
+    live = files.state(folder / names.CHECKPOINTS / names.LIVE)
+    config = folder / names.CONFIG
     experiment = files.toml(files.text(config) or "", config)
     run, method = experiment.get("run", {}), experiment.get("method", {})
-    rows = [row for _, row in files.lines(folder / schema.METRICS)]
+    rows = [row for _, row in files.lines(folder / names.METRICS)]
     secret = live.get("secret", {})
     up, down = _traffic(folder, rows)
     found = Status(
@@ -113,7 +113,7 @@ def look(folder: Path) -> Status:
         bytes_down=down,
         **_recorded(rows),
     )
-    interrupted = found.state in ("stopped", "waiting") or (folder / schema.RESUMED).exists()
+    interrupted = found.state in ("stopped", "waiting") or (folder / names.RESUMED).exists()
     if found.epsilon is not None and found.state != "finished" and interrupted:
         found = replace(found, epsilon=_spent(folder, found, method))
     if found.state == "waiting":
@@ -142,7 +142,7 @@ def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | No
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:
     if not is_running(folder):
-        return "stopped" if files.value(folder / schema.SUMMARY, schema.Summary) is None else "finished"
+        return "stopped" if files.value(folder / names.SUMMARY, schema.Summary) is None else "finished"
     return "waiting" if "expected" in live else "running"
 
 
@@ -172,7 +172,7 @@ def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]
 
 def _timed(folder: Path) -> list[Mapping[str, Any]]:
     """The rows with their times, where those are for the run's owner alone."""
-    return [row for _, row in files.lines(folder / schema.FIGURES) if "round" in row]
+    return [row for _, row in files.lines(folder / names.FIGURES) if "round" in row]
 
 
 def _seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int | None, live: Mapping[str, Any]) -> float | None:

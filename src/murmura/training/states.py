@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from murmura import atomic
-from murmura.runs.schema import STATES
+from murmura.runs.names import STATES
 
 _SPARE = 2**30  # bytes of the disk that are left to others
 ON_DISK = 8

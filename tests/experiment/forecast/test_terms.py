@@ -13,8 +13,8 @@ from murmura.experiment.site_side import open_sites
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.federation.site.identity import write_roster
 from murmura.federation.wire.releases import VOUCHED, protection_from_json
+from murmura.runs.names import FEDERATION, ROSTER
 from murmura.runs.record import read
-from murmura.runs.schema import FEDERATION, ROSTER
 from tests.federation.world import instructions
 
 pytestmark = pytest.mark.usefixtures("no_page")

@@ -7,7 +7,7 @@ import pytest
 
 from murmura.errors import CheckpointError
 from murmura.federation.site.identity import identity, public, read_roster, write_roster
-from murmura.runs.schema import ROSTER, SITE_IDENTITY
+from murmura.runs.names import ROSTER, SITE_IDENTITY
 
 
 def test_a_site_keeps_its_key_to_itself(tmp_path):

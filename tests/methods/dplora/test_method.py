@@ -23,7 +23,7 @@ from murmura.privacy.observation import length
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.privacy.standing import rounded
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import REPORTED
+from murmura.runs.names import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean

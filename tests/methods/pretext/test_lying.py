@@ -24,7 +24,7 @@ from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.layout import Agreement, Layout
 from murmura.federation.wire.messages import Ask, Failure
 from murmura.methods.pretext.config import PretextConfig
-from murmura.runs.schema import ANSWERS_JOURNAL, ROSTER, site_folder
+from murmura.runs.names import ANSWERS_JOURNAL, ROSTER, site_folder
 from murmura.streams import Stream
 
 SECURE, ROUNDS = AggregationConfig(secure=True), 3

@@ -14,7 +14,7 @@ from murmura.report.table import table
 from murmura.report.terminal import show_blocks
 from murmura.runs import RunFolder, read, read_all
 from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
-from murmura.runs.schema import AUDIT
+from murmura.runs.names import AUDIT
 from tests.report.blocks import blocks, pictures, said, small, tables
 from tests.report.runs import metrics, write_run
 

@@ -12,7 +12,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.table import table
 from murmura.runs import RunFolder, read
 from murmura.runs.augment import Given, Guarantee, Selection
-from murmura.runs.schema import AUGMENT
+from murmura.runs.names import AUGMENT
 from tests.report.blocks import blocks, pictures, said, tables
 from tests.report.runs import NOISED, PLAIN, write_run
 from tests.runs.test_augment import SELECTION

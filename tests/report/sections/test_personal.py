@@ -3,7 +3,8 @@
 from murmura.report.content import Details, Listing
 from murmura.report.sections.personal import personal
 from murmura.runs import RunFolder
-from murmura.runs.schema import PERSONAL, PersonalModel
+from murmura.runs.names import PERSONAL
+from murmura.runs.schema import PersonalModel
 from tests.report.blocks import blocks, pictures, tables
 from tests.report.runs import rows_of, write_run
 

@@ -9,7 +9,8 @@ from murmura.experiment.config import parse_override
 from murmura.report.content import Details, Paragraph
 from murmura.report.sections.repeat import repeat
 from murmura.runs import RunFolder, read
-from murmura.runs.schema import RESUMED, Resumption
+from murmura.runs.names import RESUMED
+from murmura.runs.schema import Resumption
 from tests.report.blocks import blocks, said
 from tests.report.runs import metrics, rows_of, write_run
 from tests.report.test_in_short import PROMISE

@@ -6,7 +6,8 @@ from murmura.report.content import Details, Table
 from murmura.report.sections.bars import counts, time
 from murmura.report.sections.sites import sites
 from murmura.runs import RunFolder
-from murmura.runs.schema import PERSONAL, PersonalModel, SiteReport
+from murmura.runs.names import PERSONAL
+from murmura.runs.schema import PersonalModel, SiteReport
 from tests.report.blocks import bars, blocks, said, tables
 from tests.report.runs import metrics, rows_of, write_run
 

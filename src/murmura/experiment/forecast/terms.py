@@ -27,7 +27,8 @@ from murmura.federation.site.identity import read_roster
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.privacy.guarantee import Guarantee
-from murmura.runs.schema import EXPERIMENT, ROSTER, Disclosure
+from murmura.runs.names import EXPERIMENT, ROSTER
+from murmura.runs.schema import Disclosure
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar, say
 from murmura.runs.folder import RunFolder
 from murmura.runs.machine import peak_memory, return_freed_memory
-from murmura.runs.schema import DISCLOSURE, FIGURES
+from murmura.runs.names import DISCLOSURE, FIGURES
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.units import at_least, bound

@@ -20,7 +20,7 @@ import torch
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError, explaining
 from murmura.federation.wire.messages import Payload, decode, encode
-from murmura.runs.schema import site_folder, site_of
+from murmura.runs.names import site_folder, site_of
 from murmura.training.adapter import State
 
 _MODEL, _UPLOADS, _CENTRES, _ENDING = "model.safetensors", "uploads", "centres", ".safetensors"

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from murmura import atomic
 from murmura.errors import CheckpointError, explaining
-from murmura.runs.schema import SITE_IDENTITY
+from murmura.runs.names import SITE_IDENTITY
 
 Roster = Mapping[str, bytes]
 """Public identity keys (Ed25519, 32 bytes) by the names of the sites."""

@@ -27,7 +27,7 @@ from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
 from murmura.runs import jsontext
 from murmura.runs.locks import LOCK, acquire
-from murmura.runs.schema import (
+from murmura.runs.names import (
     CENTRES_ANCHOR,
     CENTRES_LEDGER,
     NOT_FOR_PUBLICATION,
@@ -40,8 +40,8 @@ from murmura.runs.schema import (
     SITE_NOTES,
     SITE_RECORDS,
     STATES,
-    ShownDraft,
 )
+from murmura.runs.schema import ShownDraft
 
 RELEASED = "journal of what has left the site"
 _DRAFTS = "For the owner of this site alone. Do not publish this file: a model wrote these texts after private records."

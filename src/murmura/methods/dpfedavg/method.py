@@ -26,7 +26,7 @@ from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation, noised
 from murmura.privacy.pending import PendingCohort
-from murmura.runs.schema import PENDING
+from murmura.runs.names import PENDING
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 

@@ -16,7 +16,7 @@ from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.privacy.standing import rounded
-from murmura.runs.schema import REPORTED
+from murmura.runs.names import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 

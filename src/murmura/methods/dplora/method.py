@@ -18,7 +18,7 @@ from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.privacy.reported import ReportedEpsilons
-from murmura.runs.schema import REPORTED
+from murmura.runs.names import REPORTED
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of

@@ -22,7 +22,8 @@ from murmura.measure.labelled import pattern_scores, validated, weigh
 from murmura.methods.averaging import Averaging
 from murmura.methods.lpfl.annotation import Schedule, Selection, targets
 from murmura.methods.lpfl.config import LPFLConfig
-from murmura.runs.schema import CLASSIFIER, PatternWeights
+from murmura.runs.names import CLASSIFIER
+from murmura.runs.schema import PatternWeights
 from murmura.streams import Stream
 from murmura.training.cloze import ClozeRecord
 

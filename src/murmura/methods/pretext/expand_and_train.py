@@ -14,7 +14,7 @@ from murmura.methods.pretext.config import PretextConfig, in_proportion
 from murmura.methods.pretext.generator import generator_of
 from murmura.progress import phase, say
 from murmura.reading import SequenceReading
-from murmura.runs.schema import EXPANDED
+from murmura.runs.names import EXPANDED
 from murmura.synthesis.answers import Texts
 from murmura.synthesis.expansion import expand
 from murmura.training.adapter import State

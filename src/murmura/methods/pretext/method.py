@@ -17,7 +17,7 @@ from murmura.federation.wire.releases import Count, DifferentialPrivacy, Metric,
 from murmura.methods.pretext.config import PretextConfig
 from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.resources import Resource
-from murmura.runs.schema import EXPANDED
+from murmura.runs.names import EXPANDED
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet

@@ -12,8 +12,8 @@ from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES
 from murmura.methods.pretext.expand_and_train import CURVE, SEEDS
 from murmura.methods.pretext.popri import PAIRS
-from murmura.runs import schema
-from murmura.runs.schema import EXPANDED
+from murmura.runs import names
+from murmura.runs.names import EXPANDED
 from murmura.synthesis.answers import Texts
 from murmura.units import bound
 
@@ -46,9 +46,9 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
         told = card(config, label, last.get("privacy") or {}, len(server.rows) - 2, against)
         (folder / "README.md").write_text(told, encoding="utf-8")
 
-    found: dict[str, Any] = {schema.DATASET: dataset, schema.CURVE: [*store[CURVE], final]}
+    found: dict[str, Any] = {names.DATASET: dataset, names.CURVE: [*store[CURVE], final]}
     if config.seeds == "voted":
-        found[schema.EVOLUTION] = list(_pairs(store) if config.tunes else _rounds(store))
+        found[names.EVOLUTION] = list(_pairs(store) if config.tunes else _rounds(store))
     return found
 
 

@@ -9,7 +9,7 @@ from murmura.methods.site_level.config import SiteNoiseConfig
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.plan import PrivacyPlan
-from murmura.runs.schema import PRIVACY
+from murmura.runs.names import PRIVACY
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server

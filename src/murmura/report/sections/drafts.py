@@ -10,8 +10,9 @@ from murmura.errors import CheckpointError
 from murmura.report.content import Block, Section, Table, shortened
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs import jsontext
+from murmura.runs.names import PRIVATE, SITE_DRAFTS, site_folder
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import PRIVATE, SIMULATIONS, SITE_DRAFTS, ShownDraft, site_folder
+from murmura.runs.schema import SIMULATIONS, ShownDraft
 
 _LEAD = (
     "Drafts of the last round, as sites kept them for their owners. They were written after private records and are as "

@@ -9,8 +9,8 @@ from murmura.federation.engines import DEPLOYED
 from murmura.report.content import Block, Paragraph, Section, folded, note
 from murmura.report.run_facts import software
 from murmura.report.table import Row, runs_of
+from murmura.runs.names import CONFIG
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import CONFIG
 
 _LEAD = (
     "A run’s config.toml has every option as the last round was run with, the seed too. On the same machine, with as "

@@ -1,7 +1,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from murmura.runs.schema import site_folder, site_of
+from murmura.runs.names import site_folder, site_of
 
 
 @given(st.text())
