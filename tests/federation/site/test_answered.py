@@ -38,3 +38,12 @@ def test_where_runs_are_told_apart_each_has_its_own_count(tmp_path):
         return given(tmp_path / "measured", 2, again=False, run=run)
 
     assert [attacks(run) for run in ("a", "a", "b", "a", "b")] == [2, 0, 2, 0, 0]
+
+
+@pytest.mark.parametrize("run", [None, "a"])
+def test_only_where_all_runs_are_counted_together_another_one_takes_another_folder(tmp_path, run):
+    path = tmp_path / "answers"
+    Answered(path, again=False).enter("vote", 1, 1, run)
+    with pytest.raises(RefusedError) as refused:
+        Answered(path, again=False).enter("vote", 1, 1, run)
+    assert ("takes another folder" in refused.value.fix) == (run is None)

@@ -14,6 +14,8 @@ from typing import Any
 from murmura.errors import RefusedError
 from murmura.privacy.journal import Journal
 
+_ANOTHER = "If this is another run, it takes another folder of this site's: this one counts over all runs. "
+
 
 class Answered:
     """The count of one site's answers in a run; it does not go back when the run does.
@@ -56,7 +58,8 @@ class Answered:
                 f"'{verb}' is asked for once more, and this site has answered it {len(before)} times, where the run is "
                 f"planned to ask {most} times",
                 fix="If the server had to begin a round anew, start this site with --again: then it answers once more. "
-                "If not, do not trust this server.",
+                + (_ANOTHER if run is None else "")
+                + "If not, do not trust this server.",
             )
         line: Mapping[str, Any] = {"verb": verb, "round": round, "start": self._start}
         self._journal.append(line if run is None else {**line, "run": run})
