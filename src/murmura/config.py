@@ -40,9 +40,10 @@ def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
     return beside if (Path(beside) / "config.json").is_file() else value
 
 
-Source = Annotated[str, AfterValidator(_beside_the_file)]
+_NAMING = (AfterValidator(_beside_the_file), AfterValidator(_model_beside_the_file))
+Source = Annotated[str, _NAMING[0]]
 """A path relative to the experiment file it is written in, or the name of something that is not on this disk."""
-ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
+ModelSource = Annotated[str, _NAMING[1]]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
 WITH_UNIT = BeforeValidator(bytes_of, json_schema_input_type=Annotated[int, Field(ge=0)] | str)
 """For a number of bytes, which may come with its unit: "50MB"."""
@@ -175,6 +176,16 @@ class Section(BaseModel):
             for inner in sections_in(field.annotation):
                 found |= inner.keys(f"{prefix}{name}.")
         return found
+
+    def sources(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """What options name that is on this disk or may be, each by the option's full name in dots."""
+        for name, field in type(self).model_fields.items():
+            value, kinds = getattr(self, name), [*_kinds(field.annotation), *field.metadata]
+            for part in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(part, Section):
+                    yield from part.sources(f"{prefix}{name}.")
+                elif isinstance(part, str) and any(kind in kinds for kind in _NAMING):
+                    yield f"{prefix}{name}", part
 
     def refuse_idle(self, options: Iterable[str], reason: str) -> None:
         """Object to options that were changed although nothing reads them; for the validators of a section.

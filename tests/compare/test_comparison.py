@@ -12,13 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 import tomli_w
+from safetensors.torch import load_file, save_file
 
 from murmura.augment import writing
 from murmura.compare import jobs
 from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import write
-from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same
+from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same, work
 from murmura.compare.view import markdown, section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
@@ -305,7 +306,7 @@ def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison
     again = comparison(rates=[], **more)
     again.check()
     small.write_data(tmp_path, {"heart": 8, "skin": 9})
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not those that the run was trained on \(site skin"):
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*data.train.* something else: skin.jsonl changed"):
         again.check()
     assert begun == ["FedAvg-seed1"]
 
@@ -316,7 +317,7 @@ def test_finished_runs_that_were_measured_on_other_records_are_refused(compariso
     first.carry_out(1, first.check())
     heldout = tmp_path / "heldout.jsonl"
     heldout.write_text("".join(heldout.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*other held-out records than there are now"):
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*data.heldout.* something else: heldout.jsonl changed"):
         comparison(rates=[], seeds=[0], arms=arms).check()
     assert begun == ["FedAvg-seed0"]
 
@@ -330,9 +331,42 @@ def test_finished_runs_that_began_with_another_adapter_are_refused(comparison, b
     second.carry_out(1, second.check())
     second.check()
     shutil.copytree(runs / "FedAvg-seed1" / "adapter", tmp_path / "before", dirs_exist_ok=True)
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*not the one that the run began with"):
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*model.adapter.*: adapter_model.safetensors changed"):
         comparison(rates=[], seeds=[1], arms=ARMS[:1]).check()
     assert begun == ["FedAvg-seed0", "FedAvg-seed1"]
+
+
+def test_a_finished_search_on_other_records_is_refused(comparison, begun, tmp_path):
+    first = comparison(seeds=[0], arms=ARMS[:1])
+    assert not work(first.searches, 1, str)
+    small.write_lines(tmp_path / "sites" / "skin.jsonl", [small.record("skin", number) for number in range(1, 9)])
+    with pytest.raises(CheckpointError, match=r"search/FedAvg-rate.*data.train.*: skin.jsonl changed"):
+        comparison(seeds=[0], arms=ARMS[:1]).check()
+    assert not any("seed0" in name for name in begun)
+
+
+def test_finished_runs_on_two_states_of_a_file_are_refused_whichever_is_first(comparison, begun, tmp_path):
+    heldout = tmp_path / "heldout.jsonl"
+    as_it_was = heldout.read_text()
+    first = comparison(rates=[], seeds=[5], arms=ARMS[:1])
+    first.carry_out(1, first.check())
+    heldout.write_text("".join(as_it_was.splitlines(keepends=True)[:-1]))
+    second = comparison(rates=[], seeds=[0], arms=ARMS[:1])
+    second.carry_out(1, second.check())
+    for state, seed in ((as_it_was, 0), (heldout.read_text(), 5)):
+        heldout.write_text(state)
+        with pytest.raises(CheckpointError, match=rf"FedAvg-seed{seed}: .*data.heldout.*: heldout.jsonl changed"):
+            comparison(rates=[], seeds=[0, 5], arms=ARMS[:1]).check()
+
+
+def test_arms_with_other_weights_of_one_model_are_refused(comparison, begun, tmp_path, table, llama_folder):
+    shutil.copytree(llama_folder, tmp_path / "model")
+    table["model"]["name"], weights = "model", tmp_path / "model" / "model.safetensors"
+    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
+    first.carry_out(1, first.check())
+    save_file({name: 2 * tensor for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*model.name.*: model.safetensors changed"):
+        comparison(rates=[], seeds=[0]).check()
 
 
 def test_files_of_another_kind_are_not_written_over(comparison, begun, tmp_path):

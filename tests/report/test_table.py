@@ -13,7 +13,7 @@ from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import RESUMED
-from murmura.runs.schema import Resumption, SiteReport
+from murmura.runs.schema import Measured, RecordSet, Resumption, SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, SITES
@@ -54,6 +54,21 @@ def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path)
     loss = figure("heldout_loss")
     assert (cell.value(loss), cell.spread(loss)) == ("2.333", "± 1.528")
     assert row.cells["bytes_up"].spread(figure("bytes_up")) == "± 0"
+
+
+@pytest.mark.parametrize(("drawn", "rows"), [("", 2), ("heldout_records = 4\n", 1)])
+def test_seeds_that_were_measured_on_other_records_share_a_row_only_where_each_draws_its_own(tmp_path, drawn, rows):
+    sets = [RecordSet(4, letter * 64) for letter in "ab"]
+    folders = [
+        write_run(
+            tmp_path / str(seed),
+            seed=seed,
+            more=f'train = "sites"\nheldout = "heldout.jsonl"\n{drawn}',
+            measured=Measured(records, records, RecordSet(0, "none")),
+        )
+        for seed, records in enumerate(sets)
+    ]
+    assert len(rows_of(*folders)) == rows
 
 
 def test_seeds_without_a_figure_do_not_count_as_zero(tmp_path):

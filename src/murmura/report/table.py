@@ -198,14 +198,15 @@ class Row:
 def table(records: Sequence[RunRecord]) -> list[Row]:
     """Rows in the order of the runs; finished runs of one method with different seeds share a row.
 
-    Runs share a row only if their experiments are the same in all but seed, name and folder, and if their seeds are
-    known and all different: else a mean would hide what differs.
+    Runs share a row only if their experiments are the same in all but seed, name and folder, if what they are measured
+    on is the same where no seed draws it, and if their seeds are known and all different: else a mean would hide what
+    differs.
     """
     groups: dict[object, list[RunRecord]] = {}
     for position, run in enumerate(records):
         alone = not run.finished or run.seed is None
         sites = None if run.sites is None else len(run.sites)
-        key = position if alone else repr((run.label, _settings(run), sites, run.last.number))
+        key = position if alone else repr((run.label, _settings(run), _measured_on(run), sites, run.last.number))
         groups.setdefault(key, []).append(run)
     members: list[tuple[RunRecord, ...]] = []
     for group in groups.values():
@@ -292,6 +293,14 @@ def _settings(run: RunRecord) -> dict[str, str]:
     """The experiment's options, dotted key to value, but for seed, name and folder of the run."""
     told = leaves(run.options)
     return {key: str(value) for key, value in told if key not in ("run.seed", "run.name", "run.folder")}
+
+
+def _measured_on(run: RunRecord) -> tuple[str | None, ...]:
+    """Digests of the public records that it is measured on: of those taken out of others, each seed takes its own."""
+    data, measured = run.options.get("data", {}), run.measured
+    taken = (data.get("heldout_records"), data.get("heldout_records") or data.get("nonmember_records"))
+    of = (measured.heldout, measured.nonmembers) if measured else ()
+    return tuple(one.digest for one, number in zip(of, taken, strict=False) if number is None)
 
 
 class _Cells(dict[str, Cell]):

@@ -1,0 +1,90 @@
+"""A run goes on with the files that it has read, or not at all."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment.inputs import inputs, require_same_inputs
+from murmura.experiment.run import run
+from murmura.runs.folder import RunFolder
+from murmura.runs.names import INPUTS
+from tests.experiment import small
+
+
+@pytest.fixture
+def asked(tmp_path, llama_folder):
+    """An experiment with a model of its own, by its number of rounds."""
+    small.write_data(tmp_path)
+    shutil.copytree(llama_folder, tmp_path / "model")
+    return lambda rounds: small.experiment(tmp_path, tmp_path / "model", {"rounds": rounds})
+
+
+def other_weights(folder):
+    weights = folder / "model" / "model.safetensors"
+    save_file({name: 2 * tensor for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+
+
+def other_heldout(folder):
+    small.write_lines(folder / "heldout.jsonl", map(small.heldout, range(1, small.HELDOUT + 1)))
+
+
+def another_site(folder):
+    small.write_lines(folder / "sites" / "skin.jsonl", [small.record("skin", number) for number in range(1, 4)])
+
+
+@pytest.mark.parametrize(
+    ("change", "which"),
+    [
+        (other_weights, r"model.name.*: model.safetensors"),
+        (other_heldout, r"data.heldout.*: heldout.jsonl"),
+        (another_site, r"data.train.*: skin.jsonl"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_files(asked, tmp_path, change, which):
+    run(asked(1))
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    change(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{which} changed since"):
+        run(asked(2), resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_it_goes_on_with_the_same_ones_whenever_they_were_written_and_whatever_lies_beside_them(asked, tmp_path):
+    run(asked(1))
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes())
+    (tmp_path / "sites" / "README.md").write_text("About them.")
+    (tmp_path / "sites" / ".hidden").write_text("nobody's")
+    assert len(run(asked(2), resume=True).rows) == 3
+
+
+def test_what_an_option_says_anew_is_the_options_business(asked, tmp_path):
+    """Some may change when a run goes on; that is told, and others are refused by name."""
+    run(asked(1))
+    other = tmp_path / "other.jsonl"
+    shutil.copy(tmp_path / "heldout.jsonl", other)
+    moved = small.experiment(tmp_path, tmp_path / "model", {"rounds": 2}, data={"heldout": "other.jsonl"})
+    require_same_inputs(RunFolder(tmp_path / "run"), moved)
+    with pytest.raises(ConfigError, match=r"data\.heldout"):
+        run(moved, resume=True)
+
+
+def test_where_it_is_not_noted_nobody_knows(asked, tmp_path):
+    run(asked(1))
+    (tmp_path / "run" / INPUTS).unlink()
+    with pytest.raises(CheckpointError, match="not noted here"):
+        run(asked(2), resume=True)
+
+
+def test_what_is_noted_is_of_each_file_and_for_the_owner(asked, tmp_path):
+    run(asked(1))
+    lines = [json.loads(line) for line in (tmp_path / "run" / INPUTS).read_text().splitlines()]
+    assert "private" in lines[0]
+    found = {line["option"]: sorted(line["files"]) for line in lines[1:]}
+    assert found["data.train"] == ["heart.jsonl", "skin.jsonl"] and found["data.heldout"] == ["heldout.jsonl"]
+    assert "model.safetensors" in found["model.name"] and "data.encoder" not in found
+    assert lines[1:] == inputs(asked(2))
+    require_same_inputs(RunFolder(tmp_path / "run"), asked(2))
