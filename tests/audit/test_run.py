@@ -324,10 +324,13 @@ def test_a_run_without_a_record_to_attack_is_refused(copied, monkeypatch):
         audit(copied, QUICK)
 
 
-def test_other_records_than_the_runs_are_refused(make, tmp_path):
+def test_other_records_than_the_runs_are_refused_where_files_do_not_tell_too(make, tmp_path, monkeypatch):
     folder = make()
     rows = [small.record("heart", number) for number in range(small.SIZES["heart"])]
     small.write_lines(tmp_path / "sites" / "heart.jsonl", [{**rows[0], "output": "another answer"}, *rows[1:]])
+    with pytest.raises(CheckpointError, match=r"data\.train.*: heart.jsonl changed since"):
+        audit(folder, QUICK)
+    monkeypatch.setattr("murmura.audit.subject.require_same_inputs", lambda *_: None)  # as of a hub's data set
     with pytest.raises(DataError, match="site heart: the records are not those that the run was trained on"):
         audit(folder, QUICK)
     assert not (folder / AUDIT).exists()

@@ -83,12 +83,11 @@ def origin(name: str) -> tuple[str, str]:
 
 
 def kept(name: str) -> Path | None:
-    """The folder of a model that is on this machine, by whatever it is called; None if none is. Nothing is fetched.
-
-    Raises:
-        ModelError: There is no such folder.
-    """
-    found = _here(name)
+    """The folder of a model that is on this machine, by whatever it is called; None if none is. Nothing is fetched."""
+    try:
+        found = _here(name)
+    except ModelError:
+        return None
     return found.folder if found else _kept_by_hub(name)
 
 
