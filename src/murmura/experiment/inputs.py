@@ -38,14 +38,15 @@ def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
     Raises:
         CheckpointError: one has changed, or the run has not noted what it read.
     """
-    noted = [row for _, row in files.lines(folder.path / INPUTS) if "option" in row]
-    if not noted:
+    if not (folder.path / INPUTS).is_file():
         what = "which files the run has read is not noted here, so nobody knows whether these are they"
         fix = "Take the folder where the run was made, not a copy of its published files, or start another run."
         raise CheckpointError(what, where=str(folder.path / INPUTS), fix=fix)
     now = {(row["option"], row["name"]): row["files"] for row in inputs(experiment)}
-    for row in noted:
-        option, name, before = row["option"], row["name"], row["files"]
+    for _, row in files.lines(folder.path / INPUTS):
+        if row.keys() != {"option", "name", "files"}:  # the first line says for whom the file is
+            continue
+        option, name, before = row.values()
         after = now.get((option, name), before)
         if changed := sorted(one for one in before.keys() | after.keys() if before.get(one) != after.get(one)):
             what = f"of {option} = {name} the run has read something else: {listing(changed)} changed since"
@@ -55,8 +56,9 @@ def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
 
 def _files(place: Path) -> list[Path]:
     """A file, or those of a folder that are not merely about it."""
-    within = place.iterdir() if place.is_dir() else [place]
-    return [path for path in within if path.is_file() and not is_passed_over(path)]
+    if not place.is_dir():
+        return [place]
+    return [path for path in place.iterdir() if path.is_file() and not is_passed_over(path)]
 
 
 def _digest(path: Path) -> str:
