@@ -14,8 +14,7 @@ from murmura.compare.linear import accuracies, accuracy
 from murmura.compare.view import answers, tables
 from murmura.data.records import Labelled
 from murmura.report.in_short import BETTER
-from tests.experiment.small import write_lines
-from tests.methods.lpfl.test_method import VERBALISER, texts
+from tests.experiment.small import VERBALISER, texts, write_lines
 
 
 def _tfidf(known, asked):

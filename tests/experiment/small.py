@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import asdict
 from pathlib import Path
 
 from murmura import methods
+from murmura.data.records import Labelled
 from murmura.experiment import Experiment
 from murmura.experiment.context import process_context
 from murmura.experiment.validate import method_of
 
+WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")}
+VERBALISER = {"bad": ("bad", "ill"), "good": ("good", "well")}
 SIZES = {"heart": 6, "skin": 3}
 HELDOUT = 4
 
@@ -48,6 +53,24 @@ def write_data(folder, sizes=SIZES):
     for site, size in sizes.items():
         write_lines(folder / "sites" / f"{site}.jsonl", [record(site, number) for number in range(size)])
     write_lines(folder / "heldout.jsonl", map(heldout, range(HELDOUT)))
+
+
+def texts(count, seed):
+    """Records whose words tell their label."""
+    rng = random.Random(seed)
+    rows = []
+    for k in range(count):
+        label = ("bad", "good")[k % 2]
+        rows.append(Labelled(f"case {seed} {k} " + " ".join(rng.choices(WORDS[label], k=4)), label))
+    return rows
+
+
+def write_both(folder):
+    """Instructions of three sites, and labelled texts of three more in ``folder/labelled``."""
+    write_data(folder, {"heart": 4, "skin": 3, "lung": 2})
+    for k in range(3):
+        write_lines(folder / "labelled" / f"ward {k}.jsonl", map(asdict, texts(6, k + 1)))
+    write_lines(folder / "public.jsonl", map(asdict, texts(6, 9)))
 
 
 def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experiment:

@@ -20,8 +20,8 @@ from murmura.measure.verbs import Measuring
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.runs.names import ANSWERS_JOURNAL, MEASURED_JOURNAL
 from murmura.streams import Stream
+from tests.experiment.small import VERBALISER
 from tests.federation.world import ENGINES, make_sites
-from tests.methods.lpfl.test_method import VERBALISER
 
 ALWAYS, OPEN, CLOSED = {"join", "commit", "rewind"}, {"attack"}, set()
 LABELLED = {

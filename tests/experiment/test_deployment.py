@@ -19,7 +19,6 @@ from tests.experiment import small
 from tests.experiment.test_simulation import METHODS, WRITING
 from tests.federation.engines.flowered import Link
 from tests.federation.engines.wired import Wired
-from tests.methods.lpfl.test_method import texts
 from tests.training.helpers import EPS
 
 SECURE = {"aggregation": {"secure": {"range": 1.0, "weight": 100}}}
@@ -95,12 +94,7 @@ def adapters(folder):
 
 @pytest.fixture
 def trial(make, tmp_path, no_page):
-    small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
-    for k in range(3):
-        rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]
-        small.write_lines(tmp_path / "labelled" / f"ward {k}.jsonl", rows)
-    public = [{"text": one.text, "label": one.label} for one in texts(6, 9)]
-    small.write_lines(tmp_path / "public.jsonl", public)
+    small.write_both(tmp_path)
 
     def go(method, **sections):
         sections["training"] = {"eps": EPS}

@@ -19,8 +19,7 @@ from murmura.experiment.forecast.timing import timing
 from murmura.experiment.forecast.view import show
 from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
-from tests.experiment.small import write_lines
-from tests.methods.lpfl.test_method import VERBALISER, texts
+from tests.experiment.small import VERBALISER, texts, write_lines
 from tests.report.runs import write_run
 
 

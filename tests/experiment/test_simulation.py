@@ -11,7 +11,7 @@ from murmura.experiment.run import run
 from murmura.federation.engines import processes
 from murmura.runs.folder import RunFolder
 from tests.experiment import small
-from tests.methods.lpfl.test_method import VERBALISER, texts
+from tests.experiment.small import VERBALISER
 from tests.training.helpers import EPS
 
 WRITING = {"keep": 1, "instruction_attempts": 1, "example_attempts": 1, "instruction_tokens": 8, "example_tokens": 8}
@@ -45,12 +45,7 @@ AGGREGATIONS = [
 @pytest.fixture
 def both(make, tmp_path, forked_workers, no_page):
     """Run an experiment in this process and in the workers; returns the adapters of each."""
-    small.write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 2})
-    for k in range(3):
-        rows = [{"text": one.text, "label": one.label} for one in texts(6, k + 1)]
-        small.write_lines(tmp_path / "labelled" / f"ward {k}.jsonl", rows)
-    public = [{"text": one.text, "label": one.label} for one in texts(6, 9)]
-    small.write_lines(tmp_path / "public.jsonl", public)
+    small.write_both(tmp_path)
 
     def adapters(engine, method, **sections):
         kept = {"engine": engine, "workers": 2, "folder": str(tmp_path / engine)} if engine != "local" else {}

@@ -1,6 +1,5 @@
 """LP-FL: whole runs on a tiny model of each kind."""
 
-import random
 from copy import deepcopy
 
 import numpy as np
@@ -32,23 +31,10 @@ from murmura.tasks import LABELLED
 from murmura.tasks.labelled import LabelledReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
-from tests.experiment.small import method_with
+from tests.experiment.small import VERBALISER, method_with, texts
 from tests.federation.engines.wired import Wired
 from tests.federation.world import begun, connect, failing, lying, verbs_of
 from tests.methods.harness import furthest, same
-
-WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")}
-VERBALISER = {"bad": ("bad", "ill"), "good": ("good", "well")}
-
-
-def texts(count, seed):
-    """Records whose words tell their label."""
-    rng = random.Random(seed)
-    rows = []
-    for k in range(count):
-        label = ("bad", "good")[k % 2]
-        rows.append(Labelled(f"case {seed} {k} " + " ".join(rng.choices(WORDS[label], k=4)), label))
-    return rows
 
 
 def config(**options):
