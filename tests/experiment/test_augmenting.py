@@ -90,20 +90,14 @@ def test_a_run_tells_what_was_given_to_whom_and_why(make, strategy, monkeypatch)
 
 
 @pytest.mark.usefixtures("no_page")
-def test_sites_train_on_what_they_are_given_and_count_for_it(make, monkeypatch):
-    shards, examples = {}, {}
-
-    def seen(self, cohort, ask, shards_, *rest, **options):
-        shards.update(zip([site.name for site in cohort.sites], map(len, shards_), strict=True))
-        return trained(self, cohort, ask, shards_, *rest, **options)
+def test_sites_train_on_what_they_are_given_and_count_for_it(make, shards, monkeypatch):
+    examples, answered = {}, Averaging.answered
 
     def counted(self, *args, **options):
         replies = answered(self, *args, **options)
         examples.update((reply.site, reply["examples"]) for reply in replies)
         return replies
 
-    trained, answered = Averaging.trained, Averaging.answered
-    monkeypatch.setattr(Averaging, "trained", seen)
     monkeypatch.setattr(Averaging, "answered", counted)
     result = run(make({"rounds": 1}, {"strategy": "random", "records": ROWS}, evaluation=QUICK))
     # One of the pool's records is heart's own, which it leaves out; nobody else is told.

@@ -11,7 +11,6 @@ from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.methods.averaging import Averaging
 from murmura.runs import read
 from murmura.runs.names import AUGMENT
 from tests.experiment.small import SIZES, experiment, write_data
@@ -46,14 +45,7 @@ def drafted(monkeypatch):
     return asked
 
 
-def test_sites_train_on_what_was_written_and_nothing_of_it_leaves(make, drafted, monkeypatch):
-    shards, trained = {}, Averaging.trained
-
-    def seen(self, cohort, ask, shards_, *rest, **options):
-        shards.update(zip([site.name for site in cohort.sites], map(len, shards_), strict=True))
-        return trained(self, cohort, ask, shards_, *rest, **options)
-
-    monkeypatch.setattr(Averaging, "trained", seen)
+def test_sites_train_on_what_was_written_and_nothing_of_it_leaves(make, drafted, shards):
     result = run(make({"rounds": 3}, {"every": 2}))
     record = read(result.folder)
     assert shards == {site: size + 2 for site, size in SIZES.items()}
