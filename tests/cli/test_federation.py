@@ -27,6 +27,16 @@ def file(tmp_path, llama_folder):
     return made
 
 
+@pytest.fixture
+def with_heart(file, tmp_path):
+    """A federation's folder that knows one of its sites."""
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    murmura("site", "init", folder / "heart")
+    murmura("federation", "add", folder, folder / "heart" / "public.json")
+    return folder
+
+
 def murmura(*words, fails=False):
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert (done.exit_code != 0) == fails, done.output
@@ -71,20 +81,16 @@ def test_an_empty_list_of_sites_shares_nobodys_records_out(file, tmp_path):
     assert "cannot be a site's name" in told and not (tmp_path / "fed").exists()
 
 
-def test_a_server_that_cannot_begin_leaves_no_run_behind(file, tmp_path):
-    folder = tmp_path / "members"
-    murmura("federation", "new", file(), "--out", folder)
-    murmura("site", "init", folder / "heart")
-    murmura("federation", "add", folder, folder / "heart" / "public.json")
-    assert "no machine can be called so" in murmura("federation", "certify", folder, "a b", fails=True)
-    assert "*.example.org" in murmura("federation", "certify", folder, "*.example.org")
+def test_a_server_that_cannot_begin_leaves_no_run_behind(with_heart, tmp_path):
+    assert "no machine can be called so" in murmura("federation", "certify", with_heart, "a b", fails=True)
+    assert "*.example.org" in murmura("federation", "certify", with_heart, "*.example.org")
     taken = socket.create_server(("127.0.0.1", 0))
     for words, why in (
         (["--listen", f"127.0.0.1:{taken.getsockname()[1]}"], "Stop what listens there already"),
         (["--listen", "192.0.2.1:9000"], "Give an address of this machine"),
         (["--quorum", "2"], "a quorum of 2 cannot be reached with 1 known site"),
     ):
-        told = murmura("serve", folder, *words, "--set", f"run.folder={tmp_path / 'run'}", fails=True)
+        told = murmura("serve", with_heart, *words, "--set", f"run.folder={tmp_path / 'run'}", fails=True)
         assert why in " ".join(told.split()) and not (tmp_path / "run" / "config.toml").exists()
     taken.close()
 
@@ -138,25 +144,17 @@ def test_sites_make_their_keys_themselves(file, tmp_path):
     assert (folder / "heart" / "site.toml").exists()
 
 
-def test_a_deployment_is_none_of_another_engine(file, tmp_path):
+def test_a_deployment_is_none_of_another_engine(with_heart):
     """Whose checks are those of a simulation, in which nobody sees who is asked."""
-    folder = tmp_path / "members"
-    murmura("federation", "new", file(), "--out", folder)
-    murmura("site", "init", folder / "heart")
-    murmura("federation", "add", folder, folder / "heart" / "public.json")
     for engine in ("local", "processes"):
-        assert "reached by 'flower'" in murmura("serve", folder, "--set", f"run.engine={engine}", fails=True)
+        assert "reached by 'flower'" in murmura("serve", with_heart, "--set", f"run.engine={engine}", fails=True)
 
 
-def test_no_private_key_is_in_what_is_handed_round(file, tmp_path):
-    folder = tmp_path / "members"
-    murmura("federation", "new", file(), "--out", folder)
-    murmura("site", "init", folder / "heart")
-    murmura("federation", "add", folder, folder / "heart" / "public.json")
-    for path in [*(folder / "@federation").iterdir(), folder / "heart" / "public.json"]:
+def test_no_private_key_is_in_what_is_handed_round(with_heart):
+    for path in [*(with_heart / "@federation").iterdir(), with_heart / "heart" / "public.json"]:
         assert b"PRIVATE" not in path.read_bytes()
     for name in ("identity.pem", "flower.key"):
-        assert (folder / "heart" / name).stat().st_mode & 0o077 == 0
+        assert (with_heart / "heart" / name).stat().st_mode & 0o077 == 0
 
 
 def test_sites_with_records_of_their_own_get_a_file_to_fill_in(file, tmp_path):
