@@ -22,6 +22,7 @@ from tests.training.helpers import (
     cloze_items,
     hf_batch,
     items,
+    loss_and_gradients,
     random_residual,
     random_state,
 )
@@ -201,12 +202,7 @@ def gradient_steps(bank, shard, training, start, term):
     """Plain gradient descent written out: ``w ← w − lr·(∇ℓ + term(w))``."""
     state = {name: tensor.clone() for name, tensor in start.items()}
     for chosen in batches(len(shard), training, STREAMS[0]):
-        bank.load([state])
-        bank.route(torch.zeros(len(chosen), dtype=torch.long))
-        with bank.trainable():
-            nll, _ = bank.head.token_nll(*collate([shard[i] for i in chosen], bank.device))
-            nll.mean().backward()
-        gradient = bank.unpack(bank.grad[0].clone())
+        _, gradient = loss_and_gradients(bank, state, [shard[i] for i in chosen])
         state = {n: w - LR * (gradient[n] + term(n, w)) for n, w in state.items()}
     return state
 
