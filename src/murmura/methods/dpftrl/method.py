@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from murmura.errors import PrivacyError
 from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
-from murmura.methods.site_level.account import Account
+from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.clipping import SiteClipping
 from murmura.privacy.entropy import Entropy
@@ -47,7 +47,7 @@ def plan(config: DPFTRLConfig, sites: int) -> PrivacyPlan:
         steps=config.rounds,
         delta=config.delta,
     )
-    return made if config.epsilon is None else made.calibrated(config.epsilon, config.accountant)
+    return with_noise(made, config)
 
 
 def _of_trees(config: DPFTRLConfig, tree: Tree, sites: int) -> tuple[Sampler, Noise]:
@@ -60,7 +60,7 @@ def _of_trees(config: DPFTRLConfig, tree: Tree, sites: int) -> tuple[Sampler, No
             fix="Restart the tree sooner, ask fewer sites a round, or leave sites_per_round out: then every site may "
             "be in every round, and is accounted so.",
         )
-    noise = TreeNoise(config.noise_multiplier or 0.0, tree.restart_every or epoch, tree.honaker)
+    noise = TreeNoise(0.0, tree.restart_every or epoch, tree.honaker)
     return OncePerTree(each) if each else FullParticipation(), noise
 
 
@@ -71,7 +71,7 @@ def _banded(config: DPFTRLConfig, banded: Banded, sites: int) -> tuple[Sampler, 
         what = f"with {each} of {sites} sites a round, no site can keep away for {max(banded.bands or 1, 1)} rounds"
         raise PrivacyError(what, where="method.sites_per_round", fix="Ask fewer sites a round, or take fewer bands.")
     bands = banded.bands or min(epoch, config.rounds)
-    return MinSeparation(each, epoch), BandedNoise(config.noise_multiplier or 0.0, bands)
+    return MinSeparation(each, epoch), BandedNoise(0.0, bands)
 
 
 class DPFTRL(SiteLevel):
