@@ -11,6 +11,8 @@ from decimal import ROUND_CEILING, Decimal
 
 DASH = "–"
 MINUS = "−"
+FLOAT32 = 4
+"""Bytes of a number as adapters, centres and distances travel and rest; an int32 has as many."""
 _UNITS = ("kB", "MB", "GB", "TB")
 _LARGE = 1e6  # bounds from here on are written with an exponent
 

@@ -29,6 +29,7 @@ from murmura.retrieval.centres import Centres
 from murmura.retrieval.projector import Projector, ProjectorTraining, train
 from murmura.retrieval.search import Found, in_turn, nearest
 from murmura.retrieval.selection import covering, facility_location, greedy
+from murmura.units import FLOAT32
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 Vectors = npt.NDArray[np.float32]
 
-_FLOAT32, _INT64 = 4, 8  # bytes
+_INT64 = 8  # bytes
 _TRIED = 16  # texts
 
 
@@ -69,7 +70,7 @@ class ByCentres(FromPool):
         assert pool is not None
         found, c = super().forecast(run, pool), self.config
         adapters = (run.times - 1) * run.sites * run.adapter if c.focus == "hardest" else 0
-        each = c.clusters * (_FLOAT32 * pool.dimension + _INT64)  # how wide another encoder is, is not known yet
+        each = c.clusters * (FLOAT32 * pool.dimension + _INT64)  # how wide another encoder is, is not known yet
         up = math.nan if c.site_encoder else run.times * run.sites * each
         return replace(found, down=found.down + adapters, up=up)
 

@@ -27,6 +27,7 @@ from murmura.training.by_example import at_once
 from murmura.training.config import LocalTraining
 from murmura.training.loop import NonFiniteLoss
 from murmura.training.warm_up import Milestone, warm_up
+from murmura.units import FLOAT32
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
 
 _AT_ONCE = 1024  # records of the pool whose texts are held at once
-_FLOAT32 = 4  # bytes
 _TRIED = 16  # records
 
 Scores = npt.NDArray[np.float32]
@@ -65,7 +65,7 @@ class LESS(FromPool):
 
     def forecast(self, run: Selections, pool: Pool | None) -> Forecast:
         found, each = super().forecast(run, pool), run.times * self.config.less_epochs
-        up = math.nan if run.own is None else each * run.own * self.config.less_dimension * _FLOAT32
+        up = math.nan if run.own is None else each * run.own * self.config.less_dimension * FLOAT32
         return replace(found, down=found.down + run.sites * each * run.adapter, up=up)
 
     def work(self, run: Selections, pool: Pool | None) -> Iterator[Work]:

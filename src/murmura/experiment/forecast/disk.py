@@ -10,8 +10,7 @@ from murmura.experiment.simulation import bytes_of
 from murmura.federation.adapter_folder import nbytes_of
 from murmura.federation.forecast import Part
 from murmura.training.adapter import State
-
-_FLOAT32 = 4  # bytes
+from murmura.units import FLOAT32
 
 
 def disk(plan: Plan, model: ModelSpec, sites: int, rank: int) -> int:
@@ -25,7 +24,7 @@ def disk(plan: Plan, model: ModelSpec, sites: int, rank: int) -> int:
         rank: most that the rank of a residual can have grown to at the end.
     """
     experiment, method = plan.experiment, plan.method
-    adapter, beside = model.trainable * _FLOAT32, residual(method.rule, model.state, rank)
+    adapter, beside = model.trainable * FLOAT32, residual(method.rule, model.state, rank)
     kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
     own = sites if experiment.personal else 0
     checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps + own * adapter
@@ -42,4 +41,4 @@ def residual(rule: Rule, adapter: State, rank: int) -> int:
         rank: most that its rank can have grown to, but for the sizes of the weights and the rule's own limit.
     """
     shapes = [(adapter[b].shape[0], adapter[a].shape[1]) for a, b in modules(adapter)]
-    return _FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
+    return FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)

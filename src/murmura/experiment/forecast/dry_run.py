@@ -20,7 +20,7 @@ from murmura.experiment.forecast.measuring import Measuring
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
-from murmura.experiment.forecast.rounds import FLOAT32, ForeseenRound, drawn_cohorts, foreseen_rounds, residual_growth
+from murmura.experiment.forecast.rounds import ForeseenRound, drawn_cohorts, foreseen_rounds, residual_growth
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.verbs import verbs_of
@@ -30,6 +30,7 @@ from murmura.federation.wire.releases import rows_of
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import Disclosure, SiteReport
 from murmura.streams import Stream
+from murmura.units import FLOAT32
 
 
 @dataclass(frozen=True, kw_only=True)

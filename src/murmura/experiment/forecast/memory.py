@@ -16,11 +16,12 @@ from murmura.precision import in_bfloat16
 from murmura.resources import Side
 from murmura.training.adapter import MAGNITUDE
 from murmura.training.passes import tokens_per_pass
+from murmura.units import FLOAT32
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
 _LOGITS_AT_ONCE = 1024  # positions; see training.head
-_FLOAT64, _FLOAT32, _BFLOAT16 = 8, 4, 2  # bytes
+_FLOAT64, _BFLOAT16 = 8, 2  # bytes
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,10 @@ def peak(
     per_pass = tokens_per_pass(training.tokens_per_pass, model.config, model.device_name, model.below)
     number = _BFLOAT16 if in_bfloat16(training.precision, model.device_name) else model.element_bytes
     tokens = max(length, min(per_pass, slots * training.batch_size * length))
-    turned = tokens * sum(tensor.numel() for name, tensor in model.state.items() if name.endswith(MAGNITUDE)) * _FLOAT32
+    turned = tokens * sum(tensor.numel() for name, tensor in model.state.items() if name.endswith(MAGNITUDE)) * FLOAT32
     train = (
         tokens * (layers - model.below) * kept * number
-        + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * _FLOAT32
+        + 2 * min(tokens, _LOGITS_AT_ONCE) * text.vocab_size * FLOAT32
         + turned
         + (slots * model.trainable * _FLOAT64 if method_of(experiment).protects == "record" else 0)  # clipped gradients
     )
@@ -95,7 +96,7 @@ def peak(
         libraries=0 if on_gpu else _LIBRARIES,
         base=model.base_bytes,
         slots=slots,
-        adapters=slots * model.trainable * _FLOAT32 * copies,
+        adapters=slots * model.trainable * FLOAT32 * copies,
         copies=copies,
         passing=int(max(train * lost + cast, write * lost + (0 if on_gpu else packed))),
         processes=processes,
@@ -125,7 +126,7 @@ def _resources(resources: Sequence[Supply], processes: int, *, on_gpu: bool) -> 
     are in those."""
 
     def loaded(*sides: Side) -> int:
-        number = {"encoder": _FLOAT32, "masked": element, "causal": element}
+        number = {"encoder": FLOAT32, "masked": element, "causal": element}
         models = {
             one.resource.name: (one.parameters or 0) * number[one.resource.kind]
             for one in resources
@@ -133,7 +134,7 @@ def _resources(resources: Sequence[Supply], processes: int, *, on_gpu: bool) -> 
         }
         return sum(models.values())
 
-    element = _BFLOAT16 if on_gpu else _FLOAT32
+    element = _BFLOAT16 if on_gpu else FLOAT32
     return loaded("server", "site") if processes == 1 else loaded("server") + (processes - 1) * loaded("site")
 
 

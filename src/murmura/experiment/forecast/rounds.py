@@ -18,8 +18,7 @@ from murmura.federation.forecast import Part
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.streams import Stream
-
-FLOAT32 = 4  # bytes; adapters rest in it
+from murmura.units import FLOAT32
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from murmura.methods.pretext.config import PretextConfig
 from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.resources import Resource
 from murmura.runs.names import EXPANDED
+from murmura.units import FLOAT32
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from murmura.privacy.plan import PrivacyPlan
     from murmura.training.config import LocalTraining
 
-_FLOAT32 = 4  # bytes; int32 too
 _CENTRAL = DifferentialPrivacy(
     "site",
     "server",
@@ -173,8 +173,8 @@ class Pretext(Method):
             return Forecast(up=math.nan)  # how long a text is in bytes, nobody knows before it is written
         if c.seeds == "private":
             return Forecast(up=sum(len(record.text.encode()) for record in part.records))
-        down = self._dimension * c.candidates * _FLOAT32
-        return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.candidates * _FLOAT32)
+        down = self._dimension * c.candidates * FLOAT32
+        return Forecast(records=min(len(part.records), c.texts_per_site), down=down, up=c.candidates * FLOAT32)
 
     def work(self, sites: Sequence[Sequence[Any]], training: LocalTraining) -> Iterable[Work]:
         from murmura.methods.pretext.work import work
