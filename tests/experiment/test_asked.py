@@ -106,7 +106,7 @@ def host(chosen, folder):
     site.kept.folder.mkdir(parents=True, exist_ok=True)
     site.answered = Answered(site.kept.folder / ANSWERS_JOURNAL)
     runtime, rounds = SimpleNamespace(slots=1, training=None, device=torch.device("cpu")), chosen.method.total_rounds
-    return Host([site], verbs_of(chosen, method), runtime, Stream(0), method.rule, "run", rounds)
+    return Host([site], verbs_of(chosen, method), runtime, Stream(0), method.rule, run="run", rounds=rounds)
 
 
 def outcome(site, verb, round=1, run="run", **fields):

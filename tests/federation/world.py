@@ -77,7 +77,7 @@ def verbs_of(method, task=INSTRUCTION):
 
 def connect(engine, sites, method, runtime, stream, task=INSTRUCTION):
     """Sites behind an engine."""
-    return engine(Host(sites, verbs_of(method, task), runtime, stream, method.rule))
+    return engine(Host(sites, verbs_of(method, task), runtime, stream, method.rule, run=""))
 
 
 def stores(fleet):

@@ -23,7 +23,7 @@ class PendingCohort:
         PrivacyError: a line is not what was written.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._journal = Journal(path, "journal of secret cohorts")
 
     def sample(self, released: int, draw: Callable[[], Sequence[str]]) -> list[str]:

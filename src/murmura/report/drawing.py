@@ -42,10 +42,10 @@ def dots(axes: Axes, points: Sequence[tuple[float, float]], colour: str, size: f
     axes.plot(x, y, linestyle="none", color=colour, markersize=size, **({"marker": "o"} | more))
 
 
-def hollow(axes: Axes, points: Sequence[tuple[float, float]], look: Style, size: float, zorder: int) -> None:
+def hollow(axes: Axes, points: Sequence[tuple[float, float]], look: Style, zorder: int) -> None:
     """Small marks of single runs, beside that of their mean."""
     edge = {"markerfacecolor": PAPER, "markeredgewidth": 0.9}
-    dots(axes, points, look.colour, size, marker=look.marker, zorder=zorder, **edge)
+    dots(axes, points, look.colour, 3.2, marker=look.marker, zorder=zorder, **edge)
 
 
 def marked(
@@ -67,7 +67,7 @@ def marked(
         dots(axes, [at], MUTED, 7.0, markerfacecolor=PAPER, zorder=5)
         return
     if len(seeds) > 1:
-        hollow(axes, seeds, look, 3.2, zorder=4)
+        hollow(axes, seeds, look, zorder=4)
     dots(axes, [at], look.colour, 8.0, zorder=5, marker=look.marker, markeredgecolor=PAPER)
 
 
@@ -113,7 +113,7 @@ def means(axes: Axes, points: Mapping[float, Sequence[float]], look: Style) -> N
     places = sorted(points)
     averages = [fmean(points[place]) for place in places]
     axes.plot(places, averages, color=look.colour, marker=look.marker, linewidth=1.7, markersize=5.5, zorder=4)
-    hollow(axes, [(at, one) for at in places if len(points[at]) > 1 for one in points[at]], look, 3.2, zorder=5)
+    hollow(axes, [(at, one) for at in places if len(points[at]) > 1 for one in points[at]], look, zorder=5)
 
 
 def svg(

@@ -129,4 +129,4 @@ class Flowered:
     def _host(self, name):
         [run] = {site.run for site in self.host.sites.values()}
         verbs, runtime = copy.deepcopy(self.host.verbs), copy.deepcopy(self.host.runtime)
-        return Host([self.host.sites[name]], verbs, runtime, self.host.stream, self.host.rule, run)
+        return Host([self.host.sites[name]], verbs, runtime, self.host.stream, self.host.rule, run=run)

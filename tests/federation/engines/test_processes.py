@@ -52,7 +52,7 @@ def full():
 @pytest.mark.parametrize("counts", [True, False])
 def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(tokenizer, monkeypatch, counts):
     verbs = [Working(None), Membership("instruction", counts=counts)]
-    host = Host(make_sites(1), verbs, make_workbench(tokenizer), Stream(0))
+    host = Host(make_sites(1), verbs, make_workbench(tokenizer), Stream(0), run="")
     player, (ours, theirs) = Worker(lambda folders: host), Pipe()
     monkeypatch.setattr("murmura.progress._relay", None)
     relay_to(Inbox(theirs), player)
@@ -68,7 +68,7 @@ def test_how_far_sites_are_is_told_where_they_tell_how_many_records_they_have(to
 def test_memory_is_told_and_phases_are_where_sites_tell_how_many_records_they_have(tokenizer, monkeypatch, counts):
     monkeypatch.setattr(worker, "peak_memory", lambda device, mapped: 1000)
     verbs = [Working(None), Membership("instruction", counts=counts)]
-    engine = Wired(Host(make_sites(1, 2), verbs, make_workbench(tokenizer), Stream(0)))
+    engine = Wired(Host(make_sites(1, 2), verbs, make_workbench(tokenizer), Stream(0), run=""))
     phases = collect_phases()
     list(engine.ask(Ask("dawdle", 1), engine.sites))
     assert (phases.seconds.get("train", 0) > 0) == counts and bool(phases.seconds) == counts

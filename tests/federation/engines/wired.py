@@ -73,4 +73,4 @@ class Wired(ProcessesEngine):
     def _open(self, folders):
         host, [run] = self.host, {site.run for site in self.host.sites.values()}
         verbs, runtime = copy.deepcopy(host.verbs), copy.deepcopy(host.runtime)
-        return Host([host.sites[str(one)] for one in folders], verbs, runtime, host.stream, host.rule, run)
+        return Host([host.sites[str(one)] for one in folders], verbs, runtime, host.stream, host.rule, run=run)

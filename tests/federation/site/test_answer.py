@@ -36,7 +36,7 @@ class Slow(Method):
 def host(tokenizer, monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr("murmura.federation.site.answer.time", SimpleNamespace(monotonic=lambda: clock.now))
-    return Host(make_sites(1, 2, 3), [Slow(clock)], make_workbench(tokenizer, slots=1), Stream(0))
+    return Host(make_sites(1, 2, 3), [Slow(clock)], make_workbench(tokenizer, slots=1), Stream(0), run="")
 
 
 class Slotless(Slow):
@@ -51,7 +51,7 @@ class Slotless(Slow):
 def test_sites_that_need_no_slots_work_together_in_blocks(monkeypatch):
     monkeypatch.setattr("murmura.federation.site.answer._TOGETHER", 3)
     method = Slotless(None)
-    host = Host(make_sites(*range(1, 9)), [method], SimpleNamespace(slots=1), Stream(0))
+    host = Host(make_sites(*range(1, 9)), [method], SimpleNamespace(slots=1), Stream(0), run="")
     answers = host.answer(Ask("count", 1), list(host.sites))
     assert next(answers)["examples"] == 1 and method.worked == [3]  # the next block waits until it is asked for
     assert [one["examples"] for one in answers] == list(range(2, 9)) and method.worked == [3, 3, 2]
@@ -71,7 +71,7 @@ class Fragile(Slotless):
 
 
 def test_what_goes_wrong_at_one_site_costs_no_other_its_answer():
-    host = Host(make_sites(1, 2, 3, 4), [Fragile(None)], SimpleNamespace(slots=1), Stream(0))
+    host = Host(make_sites(1, 2, 3, 4), [Fragile(None)], SimpleNamespace(slots=1), Stream(0), run="")
     answers = {one.site: one for one in host.answer(Ask("count", 1), list(host.sites))}
     assert [isinstance(answers[name], Failure) for name in host.sites] == [False, True, False, False]
     assert answers["site-1"].why == "ValueError"

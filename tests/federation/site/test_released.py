@@ -46,7 +46,7 @@ def host(tmp_path):
     sites = make_sites(3, 2, folder=tmp_path)
     for site in sites:
         site.released = Released(site.kept.released)
-    return Host(sites, [Voting(None)], SimpleNamespace(slots=1), Stream(0))
+    return Host(sites, [Voting(None)], SimpleNamespace(slots=1), Stream(0), run="")
 
 
 def lines(host, site="site-0"):

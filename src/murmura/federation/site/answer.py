@@ -61,7 +61,8 @@ class Host:
         runtime: ModelRuntime,
         stream: Stream,
         rule: Rule | None = None,
-        run: str | None = "",
+        *,
+        run: str | None,
         rounds: int | None = None,
     ) -> None:
         self.sites = {site.name: site for site in sites}
