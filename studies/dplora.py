@@ -67,15 +67,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
                 | {"rates": scale.rates_of_b},
             ],
         },
-        "run": {"slots": SITES},
-        "model": {"name": model, "dtype": dtype},
-        "lora": {"rank": RANK, "alpha": 2.0 * RANK, "targets": list(runs.QUERY_AND_VALUE), "layers": scale.layers},
-        "data": {
-            "train": "questions.jsonl",
-            "heldout_records": scale.heldout,
-            "max_length": scale.max_length,
-            "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
-        },
+        **runs.of_questions(model, dtype, scale, SITES, RANK),
         "training": {
             "optimizer": "sgd",
             "schedule": "constant",

@@ -97,15 +97,7 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
                 ),
             ],
         },
-        "run": {"slots": SITES},
-        "model": {"name": model, "dtype": dtype},
-        "lora": {"rank": RANK, "alpha": 2.0 * RANK, "targets": list(runs.QUERY_AND_VALUE), "layers": scale.layers},
-        "data": {
-            "train": "questions.jsonl",
-            "heldout_records": scale.heldout,
-            "max_length": scale.max_length,
-            "sites": {"by": "partition", "count": SITES, "scheme": "iid"},
-        },
+        **runs.of_questions(model, dtype, scale, SITES, RANK),
         "training": {"batch_size": scale.batch, "epochs": scale.epochs, "tokens_per_pass": 512},
         "method": {"name": "fedit", "rounds": scale.rounds},
         "evaluation": {"every": scale.every, "sample": 1, "attacks": True}

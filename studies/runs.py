@@ -173,3 +173,18 @@ def short_questions(data: Path, out: Path, words: int, most: int) -> None:
     Random(0).shuffle(kept)
     print(f"{len(short)} of {len(rows)} records are short enough, {min(len(short), most)} are used")
     write_rows(out / "questions.jsonl", kept[:most])
+
+
+def of_questions(model: str, dtype: str, scale: Scale, sites: int, rank: int) -> dict[str, Any]:
+    """The tables of a comparison whose sites share ``questions.jsonl`` evenly: where it runs, model and records."""
+    return {
+        "run": {"slots": sites},
+        "model": {"name": model, "dtype": dtype},
+        "lora": {"rank": rank, "alpha": 2.0 * rank, "targets": list(QUERY_AND_VALUE), "layers": scale.layers},
+        "data": {
+            "train": "questions.jsonl",
+            "heldout_records": scale.heldout,
+            "max_length": scale.max_length,
+            "sites": {"by": "partition", "count": sites, "scheme": "iid"},
+        },
+    }
