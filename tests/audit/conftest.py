@@ -1,11 +1,18 @@
-"""Finished runs of tiny models, to be audited."""
+"""Finished runs of tiny models, to be audited, and scores as attacks give them."""
 
+import numpy as np
 import pytest
 
+from murmura.audit.attack_scores import AttackScores
 from murmura.experiment.run import run
 from tests.experiment import small
 
 SIZES = {"heart": 16, "skin": 12}
+
+
+def one_model(members, others):
+    """The scores of an attack on one model."""
+    return AttackScores(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
 
 
 @pytest.fixture(scope="package")

@@ -5,12 +5,9 @@ import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from murmura.audit.attack_scores import DRAWS, AttackScores, draws, shape
+from tests.audit.conftest import one_model
 
 RNG = np.random.default_rng(0)
-
-
-def one_model(members, others):
-    return AttackScores(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
 
 
 @pytest.mark.parametrize("digits", [1, 6])  # with ties and without

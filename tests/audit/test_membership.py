@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from murmura.audit.attack_scores import AttackScores
 from murmura.audit.membership import Sample, measured
 from murmura.streams import Stream
+from tests.audit.conftest import one_model
 
 MEMBERS = {"a": list(range(30)), "b": list(range(10)), "c": []}
 
@@ -19,10 +19,6 @@ def test_every_member_is_as_likely_and_others_are_drawn_too():
     assert len({tuple(one.others) for one in drawn}) == 200
     whole = Sample.drawn(MEMBERS, range(5), 100, Stream(0))
     assert whole.members == {"a": MEMBERS["a"], "b": MEMBERS["b"]} and sorted(whole.others) == list(range(5))
-
-
-def one_model(members, others):
-    return AttackScores(np.asarray(members, float), np.asarray([others], float), np.zeros(len(members), dtype=int))
 
 
 def test_the_strongest_is_chosen_by_the_records_set_apart_alone():

@@ -1,6 +1,5 @@
 """Questions with options from files of many shapes."""
 
-import json
 from pathlib import Path
 
 import pyarrow
@@ -13,12 +12,6 @@ from murmura.errors import DataError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clinic" / "questions.jsonl"
 SENTIMENT = Common("What is the sentiment of this sentence?", ("negative", "neutral", "positive"))
-
-
-def lines(folder, *rows):
-    path = folder / "asked.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def asked(**values):
@@ -39,15 +32,15 @@ def test_a_question_with_each_option_as_its_response():
 
 
 @pytest.mark.parametrize("answer", [1, 1.0, "1", "yes", " yes ", True, "TRUE"])
-def test_an_answer_is_a_place_or_the_option_itself(tmp_path, answer):
-    [found] = load_choices(lines(tmp_path, asked(answer=answer))).records
+def test_an_answer_is_a_place_or_the_option_itself(jsonl, answer):
+    [found] = load_choices(jsonl(asked(answer=answer))).records
     assert found == Choice("Is water wet?", "", ("no", "yes"), 1)
 
 
-def test_a_text_that_is_an_option_is_never_read_as_a_place(tmp_path):
+def test_a_text_that_is_an_option_is_never_read_as_a_place(jsonl):
     numbers = {"instruction": "1 + 1?", "options": [1, 2, 3]}
     rows = [numbers | {"answer": "2"}, numbers | {"answer": 2}]
-    assert [one.answer for one in load_choices(lines(tmp_path, *rows)).records] == [1, 2]
+    assert [one.answer for one in load_choices(jsonl(*rows)).records] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -73,11 +66,11 @@ def test_a_text_that_is_an_option_is_never_read_as_a_place(tmp_path):
         ({"input": 3}, "'input' is of type int"),
     ],
 )
-def test_a_bad_question_is_named_with_its_line_or_left_out(tmp_path, values, why):
-    path = lines(tmp_path, asked(), asked(**values), asked())
+def test_a_bad_question_is_named_with_its_line_or_left_out(jsonl, values, why):
+    path = jsonl(asked(), asked(**values), asked())
     with pytest.raises(DataError) as refused:
         load_choices(path)
-    assert why in str(refused.value) and "asked.jsonl:2" in str(refused.value)
+    assert why in str(refused.value) and "site.jsonl:2" in str(refused.value)
     assert "maybe" not in str(refused.value)  # no text of a record
     loaded = load_choices(path, skip_bad=True)
     assert len(loaded.records) == 2 and len(loaded.bad) == 1
@@ -106,11 +99,11 @@ def test_a_gap_between_options_is_not_closed_silently(tmp_path):
         load_choices(path, common=Common(option_columns=("a", "b", "c")))
 
 
-def test_labels_common_to_all_records_are_options(tmp_path):
+def test_labels_common_to_all_records_are_options(jsonl):
     """Sentences about companies with classes by number, and by name."""
     rows = [{"sentence": "Profit rose .", "label": 2}, {"sentence": "Sales fell .", "label": "negative"}]
     fields = {"input": "sentence", "answer": "label"}
-    found = load_choices(lines(tmp_path, *rows), fields=fields, common=SENTIMENT).records
+    found = load_choices(jsonl(*rows), fields=fields, common=SENTIMENT).records
     assert found[0] == Choice(SENTIMENT.instruction, "Profit rose .", SENTIMENT.options, 2)
     assert found[1].answer == 0
 
@@ -122,18 +115,18 @@ def test_parquet_has_lists(tmp_path):
     assert found == Choice("Wet?", "Rain.", ("no", "yes"), 1)
 
 
-def test_a_column_that_is_missing_is_named_with_the_key_that_names_another(tmp_path):
+def test_a_column_that_is_missing_is_named_with_the_key_that_names_another(jsonl):
     with pytest.raises(DataError, match=r"no column 'answer'.*evaluation\.choices\.fields = \{answer = 'COLUMN'\}"):
-        load_choices(lines(tmp_path, {"instruction": "Wet?", "options": ["a", "b"], "gold": 1}), skip_bad=True)
+        load_choices(jsonl({"instruction": "Wet?", "options": ["a", "b"], "gold": 1}), skip_bad=True)
 
 
-def test_what_all_records_share_is_in_no_column_too(tmp_path):
-    path = lines(tmp_path, asked())
+def test_what_all_records_share_is_in_no_column_too(jsonl):
+    path = jsonl(asked())
     with pytest.raises(DataError, match="'options' is both in a column and given for all records"):
         load_choices(path, fields={"options": "options"}, common=Common(options=("a", "b")))
 
 
-def test_what_is_asked_may_stand_in_the_column_of_the_input(tmp_path):
-    file = lines(tmp_path, {"input": "Is water wet?", "options": ["no", "yes"], "answer": 1})
+def test_what_is_asked_may_stand_in_the_column_of_the_input(jsonl):
+    file = jsonl({"input": "Is water wet?", "options": ["no", "yes"], "answer": 1})
     [found] = load_choices(file, fields={"instruction": "input"}).records
     assert (found.instruction, found.input) == ("Is water wet?", "")

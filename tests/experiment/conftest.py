@@ -14,6 +14,12 @@ def make(tmp_path, llama_folder):
 
 
 @pytest.fixture
+def quick(make, no_page):
+    """Small experiments whose runs draw no page, which takes longer than all the rest."""
+    return make
+
+
+@pytest.fixture
 def shards(monkeypatch):
     """How many records each site was last trained on, in a run of this process."""
     found, trained = {}, Averaging.trained

@@ -22,12 +22,6 @@ from tests.experiment.small import record, write_lines
 CONSTANT = {"schedule": "constant"}
 
 
-@pytest.fixture
-def quick(make, no_page):
-    """Small experiments whose runs draw no page, which takes longer than all the rest."""
-    return make
-
-
 def files(folder: Path):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 

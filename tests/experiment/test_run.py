@@ -27,12 +27,6 @@ from tests.experiment.small import ALGORITHMS, SIZES, record, write_data, write_
 from tests.forking import forks
 
 
-@pytest.fixture
-def quick(make, no_page):
-    """Small experiments whose runs draw no page, which takes longer than all the rest."""
-    return make
-
-
 def adapter(result, folder="adapter"):
     return load_file(result.folder / folder / "adapter_model.safetensors")
 

@@ -20,11 +20,6 @@ from tests.training.helpers import assert_same, items, random_residual, random_s
 SPEC = LoraSpec(rank=4, alpha=8)
 
 
-@pytest.fixture
-def bank(llama):
-    return Bank(llama, SPEC)
-
-
 def test_the_manifest_covers_a_row_without_gaps(bank):
     starts = [entry.start for entry in bank.manifest]
     assert starts == [0, *(entry.stop for entry in bank.manifest[:-1])]

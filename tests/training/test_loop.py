@@ -32,11 +32,6 @@ STREAMS = [Stream(0) / f"site-{k}" for k in range(5)]
 LR = 0.01
 
 
-@pytest.fixture
-def bank(llama):
-    return Bank(llama, SPEC)
-
-
 def run(bank, shards, training, lr=LR, seed=0, **options):
     starts = [random_state(bank, seed + k) for k in range(len(shards))]
     return train(bank, shards, starts, training, lr, STREAMS[: len(shards)], **options)

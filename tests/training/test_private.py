@@ -31,11 +31,6 @@ from tests.training.helpers import EPS, Item, Told, assert_close, assert_same, i
 from tests.training.private_runs import LR, SGD, SPEC, alike, moved, plan, run, secret
 
 
-@pytest.fixture
-def bank(llama):
-    return Bank(llama, SPEC)
-
-
 @pytest.fixture(params=[False, True], ids=["lora", "dora"])
 def either(llama, request):
     return Bank(llama, SPEC.model_copy(update={"dora": request.param}))

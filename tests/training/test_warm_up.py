@@ -2,18 +2,12 @@ import pytest
 import torch
 
 from murmura.streams import Stream
-from murmura.training.bank import Bank
-from murmura.training.config import LocalTraining, LoraSpec
+from murmura.training.config import LocalTraining
 from murmura.training.loop import batches
 from murmura.training.warm_up import Moments, warm_up
 from tests.training.helpers import EPS, assert_close, hf_batch, items, random_residual, random_state
 
 TRAINING = LocalTraining(lr=0.01, schedule="constant", epochs=2, batch_size=4, clip=0, eps=EPS, betas=(0.8, 0.99))
-
-
-@pytest.fixture
-def bank(llama):
-    return Bank(llama, LoraSpec(rank=4, alpha=8))
 
 
 def by_hand(bank, records, start, rates):

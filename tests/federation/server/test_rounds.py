@@ -18,7 +18,7 @@ from murmura.measure.monitor import Monitor
 from murmura.methods.fedit.config import LocalConfig
 from murmura.methods.fedit.method import LocalOnly
 from murmura.training.config import LocalTraining
-from tests.federation.world import MEASURED, QUIET, failing, make_world
+from tests.federation.world import MEASURED, QUIET, failing, lead, make_world
 from tests.training.helpers import assert_same
 
 
@@ -50,12 +50,6 @@ class Counting(Method):
             site.store["rounds"] = site.store.get("rounds", 0) + 1
         losses = [None if site.size == 2 else float(site.size) for site in cohort.sites]
         return cohort.reply(rounds=[site.store["rounds"] for site in cohort.sites], loss=losses)
-
-
-def lead(tokenizer, method, folder, **options):
-    world = make_world(tokenizer, method, folder, **options)
-    method.lead(world.server, world.fleet)
-    return world
 
 
 def resume(tokenizer, method, folder, **options):

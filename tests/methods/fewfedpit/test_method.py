@@ -27,12 +27,7 @@ from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
 from tests.federation.world import stores
 from tests.methods.fewfedpit.conftest import written
-from tests.methods.harness import furthest, perform, records, runtime, same, sites
-
-
-@pytest.fixture
-def bench(llama, tokenizer):
-    return runtime(llama, tokenizer)
+from tests.methods.harness import furthest, perform, records, same, sites
 
 
 @pytest.fixture

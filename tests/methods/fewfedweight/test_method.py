@@ -15,12 +15,7 @@ from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
-from tests.methods.harness import furthest, perform, runtime, same, sites
-
-
-@pytest.fixture
-def bench(llama, tokenizer):
-    return runtime(llama, tokenizer)
+from tests.methods.harness import furthest, perform, same, sites
 
 
 def method(**options):
