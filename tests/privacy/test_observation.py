@@ -72,6 +72,7 @@ def test_what_follows_the_plan_contradicts_nothing(plan):
         (TREE, {"drawn": 31}, "31 sites of 2000 were seen to take part, over all steps, where 30 are"),
         (TREE, {"apart": 1}, "a site was seen to be back after 1 step, in a tree that it may be in once"),
         (RECORDS, {"after": 1.001}, "a clipped contribution of 1.001 norms was seen, where 1 is the most"),
+        (RECORDS, {"after": 1.0000011}, "a clipped contribution of 1.0000011 norms was seen, where 1 is the most"),
         (RECORDS, {"after": math.nan}, "a clipped contribution of inf norms"),
         (RECORDS, {"squares": 0.0}, "noise of 0 times the standard deviation that was planned was seen"),
         (RECORDS, {"squares": 10 * 1000 * 1.8**2}, "noise of 0.9 times the standard deviation"),
@@ -301,6 +302,14 @@ def test_mutant_records_are_not_clipped(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(private.PrivateStep, "_kept", lambda self, norms, slots: torch.ones_like(norms))
     told = of_dplora(tokenizer, tmp_path)
     assert told["epsilon"] is None and "norms was seen, where 1 is the most" in told["refused"]
+
+
+def test_mutant_records_are_clipped_by_norms_that_are_a_little_too_small(tokenizer, tmp_path, monkeypatch):
+    """What was clipped is measured without them."""
+    exact = private.PrivateStep._norms_of_rows
+    monkeypatch.setattr(private.PrivateStep, "_norms_of_rows", lambda self, rows: exact(self, rows) * (1 - 3e-5))
+    told = of_dplora(tokenizer, tmp_path)
+    assert told["epsilon"] is None and "a clipped contribution of 1.00002" in told["refused"]
 
 
 @pytest.mark.parametrize("method", [DPFedAvg, DPFTRL])

@@ -83,7 +83,7 @@ class Clipping(Part):
             if (kind, groups) != self.observed
         ]
         if not seen.after <= 1 + SLACK:
-            found.append(f"a clipped contribution of {seen.after:.4g} norms was seen, where 1 is the most")
+            found.append(f"a clipped contribution of {seen.after:.8g} norms was seen, where 1 is the most")
         return found
 
     def next_norm(self, norm: float, balance: float, expected: float, entropy: Entropy) -> tuple[float, Observation]:

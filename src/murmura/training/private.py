@@ -32,7 +32,14 @@ from murmura.training.step import Chosen, Rows, Step
 _MARGIN, _COARSE_MARGIN = 1e-5, 2.0**-5
 """By what share clipped gradients stay below C, where the model computes in float32 and in anything coarser. Where
 records share a pass, that decides how their gradients are rounded, so one record less moves the others too:
-docs/privacy.md says by how much."""
+docs/privacy.md says by how much. Clipping itself takes 26u = 1.6·10⁻⁶ of it at most, u = 2⁻²⁴: norms of rows are too
+small by 17u at most (``_BLOCK``); that they become float32 (u), the norm of A's and B's together (2u), C less a share
+(3u), two divisions and the product with the gradient (u each) are 9u more."""
+_BLOCK = 32
+"""Of how many numbers of a gradient the squares add up in float32: such sums add up in float64. In whatever order a
+device adds up 32 squares, each is rounded 32 times at most, and then their root: it is too small by 17u at most. Were a
+million added up in float32, it would be by up to 1.7·10⁻³. (A square below 2⁻¹²⁶ may count as none: of 2²⁶ numbers less
+than u where C is above 10⁻¹¹.)"""
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ class PrivateStep(Step):
         self.privacy, self.frozen = privacy, frozen
         self.entries, self.columns = self.bank.trained(frozen), self.bank.columns(frozen)
         clippings, device = [plan.clipping for plan in privacy.plans], self.bank.device
+        self._doubles = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
         self._limits = torch.tensor([clipping.norm for clipping in clippings], device=device)
         exact = not in_bfloat16(self.training.precision, device)
         exact = exact and all(parameter.dtype == torch.float32 for parameter in self.bank.model.parameters())
@@ -159,8 +167,7 @@ class PrivateStep(Step):
             float64 [slots, P']: in float32 a sum of many records would be rounded by more than the margin, and a record
             less would move it by more than C. On the CPU where the device has no such numbers.
         """
-        rows, device = self.rows(chosen, step), self.bank.device
-        place = torch.device("cpu") if device.type == "mps" else device
+        rows, device, place = self.rows(chosen, step), self.bank.device, self._doubles
         width = self.columns.stop - self.columns.start
         summed = torch.zeros(len(self.shards), width, dtype=torch.float64, device=place)
         factors, losses = self.factors(rows, rows.tokens), torch.zeros(len(self.shards), device=device)
@@ -172,12 +179,13 @@ class PrivateStep(Step):
         for group, gradients in by_example(self.bank, rows.items, rows.slots, loss, most, self.frozen):
             slots = rows.slots[group].to(device)
             flat, norms = self._without_bad(slots, [gradient.flatten(1) for gradient in gradients])
-            kept = self._kept(norms, slots)
-            clipped = [g * kept[self._part(e)][:, None] for e, g in zip(self.entries, flat, strict=True)]
-            self._see(slots, norms, self._norms(clipped))
+            kept, lengths = self._kept(norms, slots), []
             mine, first = F.one_hot(slots, len(self.shards)).T.to(place).double(), self.columns.start
-            for entry, gradient in zip(self.entries, clipped, strict=True):
-                summed[:, entry.start - first : entry.stop - first].addmm_(mine, gradient.to(place).double())
+            for entry, gradient in zip(self.entries, flat, strict=True):
+                clipped = (gradient * kept[self._part(entry)][:, None]).to(place).double()
+                summed[:, entry.start - first : entry.stop - first].addmm_(mine, clipped)
+                lengths.append(torch.linalg.vector_norm(clipped, dim=1))  # in float64, as no norm was that it rests on
+            self._see(slots, norms, self._of_parts(lengths))
         return summed
 
     def _per_pass(self, rows: Rows) -> int:
@@ -204,10 +212,22 @@ class PrivateStep(Step):
         return 0 if entry.factor == "A" else 1
 
     def _norms(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Norms [2, rows] of all A's and of all B's, from gradients [rows, *shape] of what trains."""
-        each = torch.stack([torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients])
+        """Norms [2, rows] of all A's and of all B's, from gradients [rows, n] of what trains."""
+        return self._of_parts([self._norms_of_rows(gradient) for gradient in gradients])
+
+    def _of_parts(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Norms [2, rows] of all A's and of all B's, from float64 ones [rows] of each tensor that trains."""
+        each = torch.stack(list(norms))
         parts = torch.tensor([self._part(entry) for entry in self.entries], device=each.device)
-        return torch.stack([torch.linalg.vector_norm(each[parts == part], dim=0) for part in (0, 1)])
+        whole = torch.stack([torch.linalg.vector_norm(each[parts == part], dim=0) for part in (0, 1)])
+        return whole.to(self._limits)
+
+    def _norms_of_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Norms [n] of float32 rows [n, numbers], float64: those of blocks, and of the blocks' norms."""
+        blocks = rows.shape[1] // _BLOCK
+        whole = rows[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK))
+        each = torch.cat([torch.linalg.vector_norm(whole, dim=2), rows[:, blocks * _BLOCK :]], dim=1)
+        return torch.linalg.vector_norm(each.to(self._doubles).double(), dim=1)
 
     def _clip_sums(self) -> None:
         """Clip each slot's whole gradient. One that is not finite counts as zero."""
@@ -219,7 +239,8 @@ class PrivateStep(Step):
         norms = self._norms_of_sums()
         for part, kept in zip(self._sums(), self._kept(norms, every), strict=True):
             part.mul_(kept[:, None])
-        self._see(every, norms, self._norms_of_sums())
+        clipped = [[length([row]) for row in part] for part in self._sums()]
+        self._see(every, norms, torch.tensor(clipped, device=norms.device))
 
     def _sums(self) -> list[torch.Tensor]:
         """The slots' gradients of all A's, and of all B's."""
@@ -227,7 +248,7 @@ class PrivateStep(Step):
 
     def _norms_of_sums(self) -> torch.Tensor:
         """Norms [2, slots] of all A's and of all B's."""
-        return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in self._sums()])
+        return torch.stack([self._norms_of_rows(part) for part in self._sums()]).to(self._limits)
 
     def _kept(self, norms: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
         """What clipping leaves of A's and B's with these norms [2, n]: ``1 / max(1, norm / C)``, [2, n].
