@@ -35,6 +35,19 @@ def test_of_many_others_neighbours_count_as_equal_which_hardly_matters():
         assert roc_of(members, others).auc == pytest.approx(roc_auc_score(*truth(members, others)), abs=4e-3)
 
 
+def test_members_whose_scores_lie_close_together_move_the_auc_by_half_a_group_at_most():
+    """Of 200 others a group has 10; of the 150 that are not set apart, it may be all 10 of them."""
+    others = np.arange(200.0)
+    cuts = cut_points(others)
+    few = np.concatenate([others[:100], others[100:200:2]])
+    for measured, most in ((others, 0.025), (few, 10 / 150 / 2)):
+        apart = [
+            Roc(tally(place, cuts), tally(measured, cuts), len(measured)).auc - (measured < place[0]).mean()
+            for place in np.arange(-0.5, 200)[:, None]
+        ]
+        assert 0.019 < np.abs(apart).max() < most
+
+
 def test_members_found_at_a_rate_of_false_positives_are_scikit_learns():
     for seed in range(20):
         members, others = scores(seed, others=200)
