@@ -15,7 +15,7 @@ class FewFedWeightConfig(SampledMethodConfig):
     implementation: ClassVar[str] = "murmura.methods.fewfedweight.method:FewFedWeight"
     name: Literal["fewfedweight"] = "fewfedweight"
     pseudo_weight: float = Field(1.0, gt=0)
-    """λ, the weight of all pseudo records together, relative to all private ones."""
+    """λ, the weight of an average pseudo record, where a private one has 1."""
     temperature: float = Field(1.0, gt=0)
     """T of the free energy −T·log Σ exp(z/T)."""
     weight_temperature: float = Field(1.0, gt=0)
