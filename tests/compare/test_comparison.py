@@ -27,6 +27,7 @@ from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.methods.dplora.method import DPLoRA
 from murmura.progress import clock
 from murmura.runs.folder import RunFolder
+from murmura.runs.names import CONFIG, ENVIRONMENT
 from murmura.runs.record import read
 from murmura.training.states import SHARED
 from tests.augment.public import embedded_pool, public, save_encoder
@@ -85,6 +86,19 @@ def test_a_control_has_the_rate_of_the_arm_that_it_controls_and_its_epsilon_coun
     given = comparison(seeds=1, arms=[{"name": "FedAvg"}, {"name": "given", "rates": RATES[:1]} | again])
     remarks = given.carry_out(1, given.check()).remarks
     assert "The ε of given does not count what its rate was found by." in remarks
+
+
+def test_a_search_of_an_arm_whose_name_begins_like_anothers_is_not_counted_twice(comparison):
+    names = ["private", "private-rate-control", "private-rate0.01"]
+    arms = [ARMS[1] | {"name": name, "training": {"clip": 0.5 + i}} for i, name in enumerate(names)]
+    whole = comparison(seeds=1, rates=[1e-5, 2e-3], arms=arms)
+    for job in whole.searches:
+        job.folder.mkdir(parents=True)
+        (job.folder / CONFIG).write_text(job.experiment.dump())
+        (job.folder / ENVIRONMENT).touch()
+    for arm in whole.arms:
+        own = sorted(job.folder for job in whole.searches if job.arm is arm)
+        assert len(own) == 2 and whole._ever_searched(arm) == own
 
 
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):

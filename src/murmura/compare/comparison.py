@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -195,8 +196,10 @@ class Comparison:
     def _ever_searched(self, arm: Candidate) -> list[Path]:
         """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, and
         those of its own if it has another arm's rate now."""
-        own = {one.slug for one in self.arms if one.name in (arm.name, arm.rate_of)}
-        found = {place for slug in own for place in (self.folder / SEARCH).glob(f"{slug}-rate*")}
+        own = "|".join(re.escape(one.slug) for one in self.arms if one.name in (arm.name, arm.rate_of))
+        # In full: a folder of an arm "X-rate-control" begins like those of "X".
+        searched = re.compile(rf"(?:{own})-rate[\d.e+-]+-seed\d+")
+        found = (place for place in (self.folder / SEARCH).glob("*") if searched.fullmatch(place.name))
         return sorted(place for place in found if RunFolder(place).holds_run)
 
     def _outcome(
