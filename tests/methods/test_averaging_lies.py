@@ -20,6 +20,14 @@ def with_adapter(change):
     return lambda reply: Reply(reply.site, {**reply.fields, "adapter": change(reply.fields["adapter"])})
 
 
+def with_tally(change):
+    return lambda reply: Reply(reply.site, {"tally": {name: change(one) for name, one in reply["tally"].items()}})
+
+
+def nested(depth):
+    return {"a": nested(depth - 1)} if depth else 1.0
+
+
 TRAIN = {
     "nothing": lambda reply: Reply(reply.site, {"loss": 1.0}),
     "examples None": with_fields(examples=None),
@@ -33,10 +41,12 @@ TRAIN = {
     "loss in a table": with_fields(loss={"x": 1.0}),
     "loss in words": with_fields(loss="low"),
     "loss in a list": with_fields(loss=[1.0]),
+    "loss in tables without end": with_fields(loss=nested(480)),
     "loss as a tensor": with_fields(loss=torch.zeros(2)),
     "loss beyond a float": with_fields(loss=10**400),
     "adapter in 8 bits": with_adapter(lambda state: {k: v.to(torch.float8_e4m3fn) for k, v in state.items()}),
     "one tensor more": with_adapter(lambda state: {**state, "more": torch.zeros(2)}),
+    "adapter in tables without end": with_fields(adapter=nested(480)),
     "adapter in words": with_fields(adapter="here"),
     "a field more": with_fields(more=1),
 }
@@ -50,6 +60,9 @@ ATTACK = {
     "no tally": with_fields(tally=5),
     "another shape": with_fields(tally={"loss difference": torch.zeros(3)}),
     "a number for a tensor": with_fields(tally={"loss difference": 1.0}),
+    "tables without end": with_fields(others=nested(480)),
+    "fewer than none": with_tally(lambda counts: counts - 1),
+    "half a record": with_tally(lambda counts: counts + 0.5),
 }
 
 

@@ -227,6 +227,8 @@ def _unlike(fields: Payload, tally: State) -> str | None:
     for name, one in fields.items():
         if one is not None and (why := misfit({name: one}, {name: tally})):
             return why
+        if one is not None and any(bool((counts < 0).any() or (counts % 1).any()) for counts in one.values()):
+            return f"'{name}' counts what is no whole number of records"
     return None
 
 

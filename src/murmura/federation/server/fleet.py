@@ -155,8 +155,8 @@ class Fleet:
             return self._secure_sum(verb, sites, each, weights, like, shared, settled)
 
         def misfits(fields: Payload) -> str | None:
-            why = (misfit(fields, like) if like else None) or addable(fields, weights)
-            return why or (refused(fields) if refused else None)
+            why = (misfit(fields, like) if like else None) or (refused(fields) if refused else None)
+            return why or addable(fields, weights)
 
         for reply in self._replies(verb, sites, each, shared, like, misfits, read=read):
             total.add(reply.site, reply.fields, weights)

@@ -108,11 +108,10 @@ def addable(fields: Payload, weights: Mapping[str, str] | None = None) -> str | 
 
 
 def _has_numbers(value: Any) -> bool:
-    if value is None or isinstance(value, torch.Tensor | int | float) or _is_state(value):
-        return True
-    return isinstance(value, Mapping) and all(
-        isinstance(one, int | float) or (isinstance(one, Mapping) and _has_numbers(one)) for one in value.values()
-    )
+    """Whether a value is a number, a tensor, or one flat table of either; a site could nest tables without end."""
+    if isinstance(value, Mapping):
+        return _is_state(value) or all(isinstance(one, int | float) for one in value.values())
+    return value is None or isinstance(value, torch.Tensor | int | float)
 
 
 def _misfit(found: Any, expected: torch.Tensor | None) -> str | None:
