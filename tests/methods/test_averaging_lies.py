@@ -47,6 +47,8 @@ TRAIN = {
     "adapter in 8 bits": with_adapter(lambda state: {k: v.to(torch.float8_e4m3fn) for k, v in state.items()}),
     "one tensor more": with_adapter(lambda state: {**state, "more": torch.zeros(2)}),
     "adapter in tables without end": with_fields(adapter=nested(480)),
+    "loss in a table with a tensor": with_fields(loss={"a": 1.0, "b": torch.zeros(1)}),
+    "loss deeper than anything": with_fields(loss=nested(900)),
     "adapter in words": with_fields(adapter="here"),
     "a field more": with_fields(more=1),
 }
@@ -54,6 +56,8 @@ COMMIT = {
     "a number": with_fields(unkept=5),
     "a list of numbers": with_fields(unkept=[5]),
     "a field more": with_fields(more=1),
+    "a table with a tensor": with_fields(unkept={"a": 1, "b": torch.zeros(1)}),
+    "tables without end": with_fields(unkept=nested(900)),
     "it failed": lambda reply: Failure(reply.site, "OSError"),
 }
 ATTACK = {

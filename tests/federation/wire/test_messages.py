@@ -166,6 +166,9 @@ def header(value):
         header({"__metadata__": {"json": "["}}),
         header({"__metadata__": {"json": "3"}}) + b"x",
         header({"__metadata__": {"json": '{"a": 3}'}, "a\x1fb": EMPTY}),
+        header({"__metadata__": {"json": '{"a": {"c": 3}}'}, "a\x1fb": EMPTY}),
+        header({"__metadata__": {"json": '{"a": 3}'}, "a": EMPTY}),
+        header({"__metadata__": {"json": "{}"}, "a": EMPTY, "a\x1fb": EMPTY}),
     ],
 )
 def test_what_encode_never_made_is_refused(buffer):

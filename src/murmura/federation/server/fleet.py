@@ -14,7 +14,7 @@ from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_b
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, field_sizes, size
-from murmura.federation.wire.releases import Verbs, disclosed, owner
+from murmura.federation.wire.releases import Release, Verbs, disclosed, owner
 from murmura.federation.wire.sums import Sum, addable, misfit
 from murmura.federation.wire.well_formed import malformed
 from murmura.progress import say
@@ -255,11 +255,13 @@ class Fleet:
         answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), asked)}
         for site in asked:
             answer = answers.get(site) or Failure(site, "it did not answer")
-            if isinstance(answer, Reply) and (why := malformed(answer.fields, owner(self.verbs, verb).releases(verb))):
-                answer = Failure(site, why)
             if isinstance(answer, Reply) and answer.fields:
+                sizes, why = _sized(answer.fields, owner(self.verbs, verb).releases(verb))
+                if why:
+                    yield Failure(site, why)
+                    continue
                 self.ledger.declare(verb, disclosed(owner(self.verbs, verb), verb), measures=True)
-                self.ledger.released(verb, field_sizes(answer.fields))
+                self.ledger.released(verb, sizes)
             yield answer
 
     def _tell_unkept(self, site: str, rounds: Mapping[int, str]) -> None:
@@ -303,13 +305,11 @@ class Fleet:
         ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
         answered = 0
         for number, reply in self._expected(ask, sites):
-            declared = {name: one for name, one in reply.fields.items() if name in releases}
-            sizes = field_sizes(declared) if masked is None else masked
+            sizes, why = _sized(reply.fields, releases) if masked is None else (masked, None)
             for ledger in ledgers:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
                 self._entered()
-            why = None if under is not None else malformed(reply.fields, releases)
             if read is not None and not why:
                 try:
                     reply = Reply(reply.site, read(reply.fields))
@@ -410,6 +410,16 @@ class Fleet:
     def _entered(self) -> None:
         if self.keeper is not None:
             self.keeper()
+
+
+def _sized(fields: Payload, releases: Mapping[str, Release]) -> tuple[dict[str, int], str | None]:
+    """Bytes of each field of a reply that its verb declares, and why it is none, in words; None where it is. What holds
+    something that does not travel has no size."""
+    try:
+        sizes = field_sizes({name: one for name, one in fields.items() if name in releases})
+    except RunError as error:
+        return {}, error.what
+    return sizes, malformed(fields, releases)
 
 
 def _unkept(reply: Reply) -> list[tuple[int, str]]:

@@ -156,21 +156,25 @@ def decode(buffer: bytes) -> Payload:
     """The inverse of ``encode``.
 
     Raises:
-        RunError: the buffer is not one that ``encode`` made, or is cut short. Bytes that changed within a tensor are
-            not noticed here; transports have checksums, and so have checkpoints.
+        RunError: the buffer is not one that ``encode`` made, has a field twice, or is cut short. Bytes that changed
+            within a tensor are not noticed here; transports have checksums, and so have checkpoints.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
         length = int.from_bytes(buffer[:8], "little")
-        payload: Payload = json.loads(json.loads(buffer[8 : 8 + length])["__metadata__"][_JSON])
+        rest = json.loads(json.loads(buffer[8 : 8 + length])["__metadata__"][_JSON])
+        single, states = Payload(), Payload()
         for name, tensor in load(buffer).items():
             head, inside, inner = name.partition(_SEPARATOR)
             if inside:
-                payload.setdefault(head, {})[inner] = tensor
+                states.setdefault(head, {})[inner] = tensor
             else:
-                payload[head] = tensor
+                single[head] = tensor
+        payload = {**rest, **single, **states}
+        if len(payload) < len(rest) + len(single) + len(states):
+            raise ValueError("a field is there as tensors and as something else")
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"a message or checkpoint part is damaged ({error})") from error
     return payload
@@ -228,5 +232,5 @@ def _split(payload: Payload) -> tuple[dict[str, torch.Tensor], Payload]:
 def _json(rest: Payload) -> str:
     try:
         return json.dumps(rest)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise RunError(f"a message holds something that is neither tensors nor JSON ({error})") from error
