@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from murmura.federation.engines.local import LocalEngine
+from murmura.federation.wire.frames import answer_of
 from murmura.federation.wire.messages import Failure, Reply
 from murmura.measure.config import EvaluationConfig
 from tests.federation.world import lead
@@ -45,6 +46,7 @@ TRAIN = {
     "loss as a tensor": with_fields(loss=torch.zeros(2)),
     "loss beyond a float": with_fields(loss=10**400),
     "adapter in 8 bits": with_adapter(lambda state: {k: v.to(torch.float8_e4m3fn) for k, v in state.items()}),
+    "one tensor more, with a name to be shown": with_adapter(lambda state: {**state, "\x1b[2J": torch.zeros(2)}),
     "one tensor more": with_adapter(lambda state: {**state, "more": torch.zeros(2)}),
     "adapter in tables without end": with_fields(adapter=nested(480)),
     "loss in a table with a tensor": with_fields(loss={"a": 1.0, "b": torch.zeros(1)}),
@@ -58,7 +60,9 @@ COMMIT = {
     "a field more": with_fields(more=1),
     "a table with a tensor": with_fields(unkept={"a": 1, "b": torch.zeros(1)}),
     "tables without end": with_fields(unkept=nested(900)),
+    "a text of its own": with_fields(unkept=[[0, "all is well\n\x1b[2J"], [1, ["lost"]]]),
     "it failed": lambda reply: Failure(reply.site, "OSError"),
+    "it failed for no reason": lambda reply: answer_of({"failed": [1], "site": reply.site}, {}),
 }
 ATTACK = {
     "no tally": with_fields(tally=5),
@@ -92,6 +96,7 @@ def test_an_upload_that_cannot_be_averaged_is_left_out(tokenizer, tmp_path, kind
     world = lead(tokenizer, method(kind, 1), tmp_path, engine=lying(TRAIN[lie], "train"), training=SGD)
     [events] = [row["events"] for row in world.server.rows if row["round"] == 1]
     assert any(LIAR in event and "left out" in event for event in events), events
+    assert all(event.isprintable() and len(event) < 300 for event in events), events
     assert finite(world)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from murmura.errors import RunError
 from murmura.federation.wire.frames import answer_frame, answer_of, ask_frame, ask_of, frame, unframe
-from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.federation.wire.messages import LATE, Ask, Failure, Reply, encode
 
 
 def test_an_ask_comes_through_with_every_sites_own_fields():
@@ -64,6 +64,22 @@ def test_of_a_failure_nothing_but_its_class_travels():
     assert answer_of(*unframe(buffer)) == Failure("a", "ValueError")
 
 
+@pytest.mark.parametrize("why", [LATE, "KeyError", "_Hidden2", "A" * 81])
+def test_of_what_went_wrong_a_class_is_told(why):
+    assert answer_of({"failed": why, "site": "a"}, {}) == Failure("a", why)
+
+
+@pytest.mark.parametrize("why", [[1], {}, None, 3, "", "all is well", "A\n", "A\x1b[2J", "x\ud800", "É", "A" * 82])
+def test_and_nothing_else_that_a_site_would_have_shown(why):
+    assert answer_of(*unframe(frame({"failed": why, "site": "a"}))).why == "an error without a name"
+
+
 def test_a_damaged_frame_is_told():
     with pytest.raises(RunError, match="damaged"):
         unframe(frame({"do": "answer"})[:-3])
+
+
+@pytest.mark.parametrize("fields", [{}, {"head": 3}, {"head": ["site"]}, {"head": {"w": torch.ones(1)}}])
+def test_so_is_one_without_a_head_that_names_a_site(fields):
+    with pytest.raises(RunError, match="damaged"):
+        answer_of(*unframe(encode(fields)))

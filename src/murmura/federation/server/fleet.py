@@ -11,6 +11,7 @@ from murmura.federation.server.activity import Activity
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import Publication
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
+from murmura.federation.wire.frames import named
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, field_sizes, size
@@ -426,7 +427,7 @@ def _unkept(reply: Reply) -> list[tuple[int, str]]:
     """What a site says of rounds that it could not keep, as far as it can be read."""
     told = reply.fields.get("unkept")
     pairs = [one for one in told if isinstance(one, list | tuple) and len(one) == 2] if isinstance(told, list) else []
-    return [(round, str(why)) for round, why in pairs if isinstance(round, int)]
+    return [(round, named(why)) for round, why in pairs if isinstance(round, int)]
 
 
 def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:

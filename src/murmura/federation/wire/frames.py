@@ -6,14 +6,16 @@ A frame is one buffer of ``messages.encode``: ``head`` is JSON, and every field 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from murmura.errors import RunError
-from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, decode, encode
+from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, decode, encode
 
 _ALL = "*"
 _LENGTH = 8  # bytes of a length
+_CLASS = re.compile(r"[A-Za-z_]\w{0,80}", re.ASCII)
 
 
 def frame(head: Mapping[str, Any], parts: Mapping[str, Payload] | None = None) -> bytes:
@@ -34,7 +36,9 @@ def unframe(buffer: bytes) -> tuple[dict[str, Any], dict[str, Payload]]:
         RunError: the buffer is damaged.
     """
     payload = decode(buffer)
-    head, parts = payload.pop("head"), dict[str, Payload]()
+    head, parts = payload.pop("head", None), dict[str, Payload]()
+    if not isinstance(head, dict):
+        raise RunError("a message is damaged: it has no head")
     for key, value in payload.items():
         place, _, name = key.partition(".")
         parts.setdefault(place, {})[name] = value
@@ -77,10 +81,24 @@ def answer_frame(answer: Reply | Failure) -> bytes:
 
 
 def answer_of(head: Mapping[str, Any], parts: Mapping[str, Payload]) -> Reply | Failure:
-    """The inverse of ``answer_frame``, unframed."""
+    """The inverse of ``answer_frame``, unframed.
+
+    Raises:
+        RunError: it does not say by its name which site answers.
+    """
+    site = head.get("site")
+    if not isinstance(site, str):
+        raise RunError("a message is damaged: it names no site")
     if "failed" in head:
-        return Failure(head["site"], head["failed"])
-    return Reply(head["site"], parts.get(_ALL, {}))
+        return Failure(site, named(head["failed"]))
+    return Reply(site, parts.get(_ALL, {}))
+
+
+def named(why: Any) -> str:
+    """What a site says that has gone wrong, if it is ``LATE`` or the name of an error's class: it is shown on terminals
+    and pages, and would else be a text of the site's choosing."""
+    known = isinstance(why, str) and (why == LATE or _CLASS.fullmatch(why))
+    return str(why) if known else "an error without a name"
 
 
 def joined(frames: Iterable[bytes]) -> bytes:

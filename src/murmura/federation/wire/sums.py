@@ -77,7 +77,9 @@ def misfit(fields: Payload, like: Payload) -> str | None:
             pairs = [(field, found, expected)]
         elif _is_state(expected):
             state = found if isinstance(found, Mapping) else {}
-            pairs = [(n, state.get(n), expected.get(n)) for n in (*expected, *state)]
+            if state.keys() - expected.keys():  # whose names are the site's to choose, and are not told
+                return f"'{field}' holds what nobody asked for"
+            pairs = [(name, state.get(name), one) for name, one in expected.items()]
         elif not _is_number(found, expected):
             return f"'{field}' is not the number, or the table of numbers, that it should be"
         else:
@@ -114,9 +116,7 @@ def _has_numbers(value: Any) -> bool:
     return value is None or isinstance(value, torch.Tensor | int | float)
 
 
-def _misfit(found: Any, expected: torch.Tensor | None) -> str | None:
-    if expected is None:
-        return "is nothing that was asked for"
+def _misfit(found: Any, expected: torch.Tensor) -> str | None:
     if not isinstance(found, torch.Tensor):
         return "is missing" if found is None else "is no tensor"
     if found.shape != expected.shape:

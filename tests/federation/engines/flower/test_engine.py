@@ -143,11 +143,25 @@ def test_time_is_up_where_a_site_is_there_and_does_not_answer(made):
     assert values(engine, seconds=0.3)[0] == Failure("a", LATE)
 
 
+def failed(number, why):
+    return [({"failed": number, "code": 2, "why": why}, b"")]
+
+
 @pytest.mark.parametrize("code", [2, 5])  # its app raised; it cannot be reached, though Flower says that it can
 def test_what_flower_cannot_bring_is_a_site_that_is_gone(made, code):
     engine, carrier = made
     carrier(lambda n, site, head: [({"failed": n, "code": code, "why": "not there"}, b"")])
     assert all(isinstance(one, Failure) and one.why != LATE for one in values(engine))
+
+
+@pytest.mark.parametrize("told", ["all is well\n\x1b[2J", ["x"], "x" * 10**6])
+def test_why_a_site_did_not_answer_is_no_text_of_its_own(made, told):
+    engine, carrier = made
+    ended = {"done": {"worker": "w", "failed": told}}
+    carrier(lambda n, site, head: [({"answered": n}, joined([frame(ended)]))] if site == "a" else failed(n, told))
+    first, second = values(engine)
+    assert first == Failure("a", "an error without a name")
+    assert isinstance(second, Failure) and second.why.isprintable() and len(second.why) <= 200
 
 
 def test_what_flower_lost_is_handed_over_again_as_the_same_bytes_once_the_site_is_there(made, monkeypatch):

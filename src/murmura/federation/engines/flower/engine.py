@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from murmura.errors import RunError
 from murmura.federation.engines.flower.door import Door, hang_up
-from murmura.federation.wire.frames import answer_of, ask_frame, frame, parted, unframe
+from murmura.federation.wire.frames import answer_of, ask_frame, frame, named, parted, unframe
 from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
 from murmura.progress import bar, say
 
@@ -199,7 +199,7 @@ class FlowerEngine:
             for head, parts in map(unframe, parted(message)):
                 if "done" in head:
                     worker, failed = str(head["done"]["worker"]), head["done"]["failed"]
-                    answer = answer or Failure(site, str(failed or "it did not answer"))
+                    answer = answer or Failure(site, named(failed) if failed else "it did not answer")
                 else:
                     answer = answer_of(head, parts)
             if answer is None or worker is None or answer.site != site:
@@ -295,7 +295,7 @@ class FlowerEngine:
                 elif head.get("code") in _LOST:
                     errand.lost, errand.since = now, errand.since or now
                 else:
-                    errand.failed = f"it cannot be reached ({head.get('why') or head.get('code') or 'not connected'})"[
-                        :200
-                    ]
+                    why = str(head.get("why") or "")
+                    why = why if why.isprintable() else ""  # a site's own client may have said it
+                    errand.failed = f"it cannot be reached ({why or head.get('code') or 'not connected'})"[:200]
             self._changed.notify_all()
