@@ -354,6 +354,21 @@ def test_a_masked_vector_of_another_form_is_left_out(runtime, tmp_path, monkeypa
     ]
 
 
+@pytest.mark.usefixtures("each_graph")
+@pytest.mark.parametrize("more", [{"vouched": "x"}, {"vouched": {"a": [1]}}, {"more": 1}])
+def test_a_masked_reply_with_a_field_of_the_site_s_own_is_left_out(runtime, tmp_path, monkeypatch, more):
+    fleet, honest = make_fleet(runtime, tmp_path), Host._masked
+
+    def lying(host, ask, terms, shared, reply):
+        found = honest(host, ask, terms, shared, reply)
+        return Reply(found.site, {**found.fields, **more}) if found.site == "site-1" else found
+
+    monkeypatch.setattr(Host, "_masked", lying)
+    assert vote(fleet).sites == ["site-0", "site-2", "site-3", "site-4"]
+    [event] = fleet.events
+    assert event.startswith("the answer of site site-1 to 'vote' is left out: ")
+
+
 def test_the_method_has_to_say_what_a_reply_is_like(runtime, tmp_path):
     fleet = make_fleet(runtime, tmp_path)
     with pytest.raises(RunError, match="what a reply is like is not known"):

@@ -110,6 +110,8 @@ class Unmasking:
         """Why what a site has sent with its masked vector cannot be used, in words; None where it can."""
         if why := self.layout.misfit(reply):
             return why
+        if len(reply) > (1 if self.graph.is_full else 2):
+            return "it holds a field that no masked reply has"
         return None if self.graph.is_full else misshapen(reply.get(VOUCHED), 1, SIGNATURE_BYTES)
 
     def sizes(self) -> dict[str, int]:
@@ -211,9 +213,7 @@ def step_by_step(
     fields = {"names": names, "keys": packed(now.roll.offers, OFFER_BYTES)}
     now.shared(rows("share_keys", names, "sealed", count, SEALED_BYTES, fields))
     for reply in masked(now.names(now.sharers)):
-        now.add(
-            reply.site, as_vector(reply[MASKED]), reply[VOUCHED].numpy().tobytes() if VOUCHED in reply.fields else b""
-        )
+        now.add(reply.site, as_vector(reply[MASKED]), b"" if now.graph.is_full else reply[VOUCHED].numpy().tobytes())
     now.collected()
     members = now.names(now.members)
     signatures = rows("check_consistency", members, "signature", 1, SIGNATURE_BYTES, {"members": now.members})
