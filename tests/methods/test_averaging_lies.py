@@ -7,6 +7,9 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.frames import answer_of
 from murmura.federation.wire.messages import Failure, Reply
 from murmura.measure.config import EvaluationConfig
+from murmura.methods.fedit.method import LocalOnly
+from murmura.methods.fewfedweight.config import FewFedWeightConfig
+from murmura.methods.fewfedweight.method import FewFedWeight
 from tests.federation.world import lead
 from tests.methods.test_averaging import SGD, Alike, EveryOther, OneByOne, method
 
@@ -30,6 +33,7 @@ def nested(depth):
 
 
 TRAIN = {
+    "no field at all": lambda reply: Reply(reply.site, {}),
     "nothing": lambda reply: Reply(reply.site, {"loss": 1.0}),
     "examples None": with_fields(examples=None),
     "examples in a table": with_fields(examples={"a": 1}),
@@ -98,6 +102,44 @@ def test_an_upload_that_cannot_be_averaged_is_left_out(tokenizer, tmp_path, kind
     assert any(LIAR in event and "left out" in event for event in events), events
     assert all(event.isprintable() and len(event) < 300 for event in events), events
     assert finite(world)
+
+
+@pytest.mark.parametrize("options", [{"local": "scaffold"}, {"ranks": (2, 1)}], ids=["scaffold", "ranks"])
+def test_a_site_that_sends_nothing_is_left_out_whatever_the_options(tokenizer, tmp_path, options):
+    engine = lying(TRAIN["no field at all"], "train")
+    world = lead(tokenizer, method(OneByOne, 1, **options), tmp_path, engine=engine, training=SGD)
+    [event] = world.server.rows[1]["events"]
+    assert f"the answer of site {LIAR} to 'train' is left out" in event and finite(world)
+
+
+def alone():
+    return method(LocalOnly, 1), "train_alone"
+
+
+def by_skill():
+    return FewFedWeight(FewFedWeightConfig(rounds=1, answer_tokens=8, error_records=2)), "improve"
+
+
+@pytest.mark.parametrize(
+    ("made", "field", "value"),
+    [
+        (alone, "loss", "low"),
+        (by_skill, "skill", "great"),
+        (by_skill, "skill", torch.ones(2)),
+        (by_skill, "counts", None),
+    ],
+)
+def test_what_a_method_cannot_read_is_left_out(tokenizer, tmp_path, made, field, value):
+    asked, verb = made()
+    world = lead(tokenizer, asked, tmp_path, engine=lying(with_fields(**{field: value}), verb), training=SGD)
+    [event] = world.server.rows[1]["events"]
+    assert f"the answer of site {LIAR} to '{verb}' is left out: '{field}'" in event
+
+
+@pytest.mark.parametrize("skill", [None, 1e300])
+def test_no_site_has_more_skill_than_one_that_is_always_right(tokenizer, tmp_path, skill):
+    asked, verb = by_skill()
+    assert finite(lead(tokenizer, asked, tmp_path, engine=lying(with_fields(skill=skill), verb), training=SGD))
 
 
 @pytest.mark.parametrize("lie", COMMIT)

@@ -16,7 +16,7 @@ from murmura.federation.forecast import Forecast, Part
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Weights, verb
-from murmura.federation.wire.sums import Sum, misfit
+from murmura.federation.wire.sums import Sum, is_state, misfit
 from murmura.methods.local_rules import local_rule
 from murmura.training.adapter import State
 from murmura.training.loop import Trained
@@ -41,10 +41,12 @@ class Averaging(Method):
         weight: the field of replies that uploads are weighed by; None: all sites count alike.
         local: how sites train.
         counted: all names that a field ``counts`` may have.
+        keeps_back: whether a site may answer with nothing.
     """
 
     weight: str | None = "examples"
     counted: Sequence[str] = ()
+    keeps_back = False
 
     def __init__(self, config: MethodConfig, rule: Rule | None = None) -> None:
         super().__init__(config, rule)
@@ -131,8 +133,10 @@ class Averaging(Method):
             del like["adapter"]
 
         def unfit(fields: Payload) -> str | None:
-            if not fields:  # a site may keep what it has to itself, where the method lets it
+            if self.keeps_back and not fields:
                 return None
+            if self.rule.ranks and not is_state(fields.get("adapter")):
+                return "'adapter' is no table of tensors"
             why = misfit(fields, like)
             return "it counts for nothing" if not why and self.weight in like and not fields[self.weight] else why
 
@@ -161,8 +165,7 @@ class Averaging(Method):
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """(upload, weight) of each reply, as it comes. A method that overrides this says so in its traits."""
         for reply in replies:
-            if reply.fields:
-                yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
+            yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
 
     def _noted(self, server: Server, replies: Iterable[Reply], sums: Sum) -> Iterator[Reply]:
         """Replies as they come, noted; what the local rule wants of them is added up on the way."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from murmura.errors import RunError
-from murmura.federation.wire.sums import Sum
+from murmura.federation.wire.sums import Sum, misfit
 
 
 def test_a_sum_is_of_tensors_weighed_and_of_numbers():
@@ -25,3 +25,12 @@ def test_a_field_that_is_none_adds_nothing_and_its_mean_is_of_those_that_are_the
     assert found.fields.keys() == {"loss"}
     with pytest.raises(RunError, match="'text' cannot be added up"):
         found.add("d", {"text": "a rash"})
+
+
+@pytest.mark.parametrize("counts", [None, 3, [1], {"a": -1}, {"a": {"b": 1}}, {"a": None}])
+def test_a_table_of_counts_has_to_be_there(counts):
+    assert (
+        misfit({"counts": counts}, {"counts": {}})
+        == "'counts' is not the number, or the table of numbers, that it should be"
+    )
+    assert misfit({}, {"counts": {}}) and misfit({"counts": {"a": 1}}, {"counts": {}}) is None

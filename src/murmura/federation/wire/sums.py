@@ -56,7 +56,7 @@ class Sum:
             self.heard[name] = self.heard.get(name, 0) + 1
             factor = float(fields[weights[name]]) if weights and name in weights else 1.0
             alone = isinstance(value, torch.Tensor)
-            if alone or _is_state(value):
+            if alone or is_state(value):
                 total = self._states.setdefault(name, StateSum()).add({name: value} if alone else value, factor)
                 self.fields[name] = total.tensors[name] if alone else total.tensors
             else:
@@ -68,14 +68,14 @@ def misfit(fields: Payload, like: Payload) -> str | None:
 
     Args:
         like: a reply as all should be: each of its tensors must be there, and no other in its state, in its shape and
-            kind of number, and finite; so must each whole number, and where there are other numbers, or tables of some,
+            kind of number, and finite; so must each whole number and table of some, and where there are other numbers,
             these must be such.
     """
     for field, expected in like.items():
         found = fields.get(field)
         if isinstance(expected, torch.Tensor):
             pairs = [(field, found, expected)]
-        elif _is_state(expected):
+        elif is_state(expected):
             state = found if isinstance(found, Mapping) else {}
             if state.keys() - expected.keys():  # whose names are the site's to choose, and are not told
                 return f"'{field}' holds what nobody asked for"
@@ -91,9 +91,9 @@ def misfit(fields: Payload, like: Payload) -> str | None:
 
 
 def _is_number(found: Any, expected: Any) -> bool:
-    """Whether a value is a number where that is expected, or a table of numbers; a whole number must be there."""
+    """Whether a value is a number where that is expected, or a table; tables and whole numbers must be there."""
     if isinstance(expected, Mapping):
-        return found is None or (isinstance(found, Mapping) and all(is_count(one) for one in found.values()))
+        return isinstance(found, Mapping) and all(is_count(one) for one in found.values())
     if isinstance(expected, float):
         return found is None or (isinstance(found, int | float) and not isinstance(found, bool))
     return not isinstance(expected, int) or is_count(found)
@@ -112,7 +112,7 @@ def addable(fields: Payload, weights: Mapping[str, str] | None = None) -> str | 
 def _has_numbers(value: Any) -> bool:
     """Whether a value is a number, a tensor, or one flat table of either; a site could nest tables without end."""
     if isinstance(value, Mapping):
-        return _is_state(value) or all(isinstance(one, int | float) for one in value.values())
+        return is_state(value) or all(isinstance(one, int | float) for one in value.values())
     return value is None or isinstance(value, torch.Tensor | int | float)
 
 
@@ -126,7 +126,8 @@ def _misfit(found: Any, expected: torch.Tensor) -> str | None:
     return None if is_finite(found) else "holds a NaN or an infinity"
 
 
-def _is_state(value: Any) -> bool:
+def is_state(value: Any) -> bool:
+    """Whether a value is a table of tensors, and of one at least."""
     return isinstance(value, Mapping) and bool(value) and all(isinstance(one, torch.Tensor) for one in value.values())
 
 

@@ -53,6 +53,7 @@ class CMFL(Averaging):
 
     config: CMFLConfig
     weight = None
+    keeps_back = True
     traits = AveragingTraits(
         label="CMFL",
         single_replies=(

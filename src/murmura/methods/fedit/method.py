@@ -65,7 +65,8 @@ class LocalOnly(Averaging):
     def lead(self, server: Server, fleet: Fleet) -> None:
         for round in server.rounds(self.config.rounds):
             cohort = fleet.sample(self.config.cohort_size, round)
-            for reply in server.ask_personal("train_alone", cohort, lr=server.lr(round)):
+            unfit = self._unfit(server, "train_alone")
+            for reply in server.ask_personal("train_alone", cohort, refused=unfit, lr=server.lr(round)):
                 self.note(server, [reply.site], reply.fields)
 
     @verb(releases={"loss": Metric("mean training loss")})

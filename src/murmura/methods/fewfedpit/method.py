@@ -257,7 +257,8 @@ class LocIT(FedMIT):
         return replace(super().forecast(part), down=part.down if part.first else 0, up=0)
 
     def round(self, server: Server, fleet: Fleet, cohort: Sequence[str], each: Mapping[str, Payload]) -> None:
-        for reply in server.ask_personal("improve_alone", cohort, each, lr=server.lr(fleet.round)):
+        unfit = self._unfit(server, "improve_alone")
+        for reply in server.ask_personal("improve_alone", cohort, each, refused=unfit, lr=server.lr(fleet.round)):
             self.note(server, [reply.site], reply.fields)
 
     @verb(releases={"loss": _JOINT_LOSS, "counts": _COUNTS})

@@ -13,7 +13,7 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.traits import AveragingTraits, Combines
-from murmura.federation.wire.messages import Ask, Reply
+from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.generation.loops import goes_round, whole
 from murmura.measure.text import rouge_l
@@ -61,13 +61,16 @@ class FewFedWeight(Averaging):
         tokens = c.answer_tokens * (own + min(own, c.error_records))
         return replace(super().forecast(part), steps=part.steps(own, 2 * own), tokens=tokens)
 
+    def like(self, server: Server, verb: str) -> Payload:
+        return {**super().like(server, verb), "skill": 0.0}
+
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """The mean upload by skill, or by numbers of records where no site has any, as one contribution."""
         by_skill, by_size = WeightedMean(), WeightedMean()
         for reply in replies:
             by_size.add(reply["adapter"], reply["examples"])
-            if reply["skill"] > 0:
-                by_skill.add(reply["adapter"], reply["skill"])
+            if (told := reply.fields.get("skill") or 0.0) > 0:
+                by_skill.add(reply["adapter"], min(told, skill(0.0)))
         server.count({"mean.by_skill" if by_skill.count else "mean.by_size": 1})
         yield (by_skill if by_skill.count else by_size).result(), 1.0
 
