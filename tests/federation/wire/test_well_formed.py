@@ -53,6 +53,12 @@ def test_what_a_verb_declares_passes(fields):
         ({"centres": torch.full((1, 2), -math.inf)}, "infinity"),
         ({"texts": "one"}, "no list of texts"),
         ({"texts": ["one", 2]}, "no list of texts"),
+        ({"texts": ["one", "tw\ud800"]}, "half a character"),
+        ({"loss": "\udfff"}, "half a character"),
+        ({"loss": {"a": {"\ud800": 1}}}, "half a character"),
+        ({"loss": [["\ud800"]]}, "half a character"),
+        ({"examples": {"\ud800": 1}}, "half a character"),
+        ({"votes": {"\ud800": 1}}, "half a character"),
     ],
 )
 def test_what_it_does_not_is_malformed(fields, why):

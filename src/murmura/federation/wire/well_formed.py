@@ -39,7 +39,7 @@ def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
         if name not in releases:
             return "it holds a field that the verb does not declare"
         check = _CHECKS.get(releases[name].kind)
-        if check is not None and value is not None and (why := check(value)):
+        if check is not None and value is not None and (why := check(value) or _unwritable(value)):
             return f"'{name}' {why}"
     return None
 
@@ -91,6 +91,17 @@ def _texts(value: Any) -> str | None:
     return None
 
 
+def _unwritable(value: Any) -> str | None:
+    """JSON can hold half of a pair of surrogates, which no tokenizer takes and no file can hold."""
+    try:
+        for text in _leaves(value, names=True):
+            if isinstance(text, str):
+                text.encode()
+    except UnicodeEncodeError:
+        return "holds half a character"
+    return None
+
+
 _CHECKS: dict[Kind, Callable[[Any], str | None]] = {
     "weights": _tensors,
     "embeddings": _tensors,
@@ -101,13 +112,15 @@ _CHECKS: dict[Kind, Callable[[Any], str | None]] = {
 }
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """What tables and lists hold, however deep; without recursion, since a site chooses the depth."""
+def _leaves(value: Any, names: bool = False) -> Iterator[Any]:
+    """What tables and lists hold, however deep, and what it is called there, if that is asked for; without recursion,
+    since a site chooses the depth."""
     left = [value]
     while left:
         one = left.pop()
         if isinstance(one, Mapping):
             left.extend(one.values())
+            left.extend(one if names else ())
         elif isinstance(one, list | tuple):
             left.extend(one)
         else:
