@@ -50,6 +50,13 @@ def started(folder, owner):
     return asked, host
 
 
+def test_an_id_that_is_none_joins_no_site(tmp_path):
+    asked, host = started(tmp_path / "north", Once())
+    assert asked(["first"]) == "RefusedError" and host.sites["north"].run is None
+    assert [asked("first"), asked("first", "count")] == ["answered", "answered"]
+    host.close()
+
+
 def test_a_process_that_was_started_again_answers_the_run_that_it_has_answered_and_no_other(tmp_path):
     asked, host = started(tmp_path / "north", Once())
     assert [asked("first"), asked("first", "count"), asked("second")] == ["answered", "answered", "RefusedError"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ _TOGETHER = 256
 _JOIN = "join"
 _DISTRUST = "do not trust this server"
 _FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
+_RUN, _VERB = re.compile(r"[\w-]{0,64}", re.ASCII), re.compile(r"[\w -]{0,64}", re.ASCII)
+"""What a run's id and a verb can be: a site's owner reads them in its notes, and its journals hold them."""
 _NOTED = 100
 """Most refusals that are noted for a site's owner while its process lives: a server could fill the disk with them."""
 
@@ -164,11 +167,11 @@ class Host:
         """What the verb that is asked for says of itself.
 
         Raises:
-            RefusedError: this run does not ask for the verb, or not in this round; or they are none.
+            RefusedError: this run does not ask for the verb, or not in this round; or they, or the run's id, are none.
             SecureSumError: replies are to leave in a secure sum with a layout that the verb's cannot have.
         """
-        if not isinstance(ask.verb, str) or type(ask.round) is not int:
-            raise RefusedError(f"{ask.verb!r} is asked for in round {ask.round!r}, which is no verb or no round")
+        if not (_fits(_VERB, ask.verb) and _fits(_RUN, ask.run) and type(ask.round) is int):
+            raise RefusedError("what asks is no run, or what is asked for no verb or no round")  # it could be any text
         verbs = owner(self.verbs, ask.verb)
         of_method = verbs is self.verbs[0]
         if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
@@ -211,7 +214,7 @@ class Host:
             return
         said.add(told)
         with suppress(CheckpointError):
-            site.tell(f"Round {ask.round}: {told}")
+            site.tell(f"Round {ask.round}: {told}" if type(ask.round) is int else told)
 
     def _refusal(self, ask: Ask, site: Site) -> MurmuraError | None:
         """Why a site may not answer: its owner does not allow the run, or not after others; it has joined another, has
@@ -313,6 +316,10 @@ class Host:
             return Failure(site.name, type(error).__name__, error)
         masked: Payload = {MASKED: as_tensor(vector)}
         return Reply(site.name, masked if voucher is None else masked | {VOUCHED: packed([voucher], SIGNATURE_BYTES)})
+
+
+def _fits(form: re.Pattern[str], told: Any) -> bool:
+    return isinstance(told, str) and form.fullmatch(told) is not None
 
 
 def _copied(store: Payload) -> Payload:
