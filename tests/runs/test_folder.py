@@ -228,3 +228,20 @@ def test_what_killed_processes_left_half_written_is_no_site_and_is_removed(used)
     used.prepare(resume=True, needed=0)
     assert [path.name for path in used.site_adapters.iterdir()] == ["skin"]
     assert not list(used.path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    "afterwards", [RunFolder.drop_checkpoints, lambda folder: folder.prepare(resume=True, needed=0)]
+)
+def test_of_checkpoints_that_a_killed_process_had_begun_to_remove_nothing_stays(used, monkeypatch, afterwards):
+    (used.checkpoint / "round-0001" / "sums").touch()
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        used.drop_checkpoints()
+    assert list(used.checkpoint.rglob("sums"))
+    afterwards(used)
+    assert not list(used.checkpoint.iterdir())

@@ -176,6 +176,7 @@ class RunFolder:
             self._start_over()
         for place in (self.path, self.checkpoint, self.site_adapters, *self.private.glob("*")):
             remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
+        self._finish_dropping()
         for place in (self.checkpoint, self.private):
             atomic.make_private(place)
 
@@ -210,9 +211,14 @@ class RunFolder:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
+        self._finish_dropping()
         for path in (self.journal(names.PENDING), self._sent, self.path / names.ID):
             path.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
+
+    def _finish_dropping(self) -> None:
+        """Remove what a process that was killed had begun to remove."""
+        remove(self.checkpoint, tuple(path.name for path in self.checkpoint.glob(".round-*")))
 
     # ---- what a run writes -------------------------------------------------------------------------------------------
 
