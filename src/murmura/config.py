@@ -76,7 +76,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         line = raw[: error.start].count(b"\n") + 1
         fix = "Save it as UTF-8, for example: iconv -f windows-1252 -t utf-8 OLD > NEW"
         raise ConfigError(f"is not UTF-8 (byte 0x{raw[error.start]:02x})", where=f"{path}:{line}", fix=fix) from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, thousands of nested brackets
         raise ConfigError(f"is not TOML ({error})", where=str(path)) from None
 
 

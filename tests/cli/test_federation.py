@@ -215,7 +215,11 @@ def test_two_sites_cannot_have_one_key(file, tmp_path):
     assert not (folder / "@federation" / "roster.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"site": "a", "records": 0, "identity": "00", "node": "x"}'])
+WRONG = ["", "{}", "[]", '{"site": "a", "records": 0, "identity": "00", "node": "x"}']
+WRONG += ['{"site": "a", "records": 1e400, "identity": "00", "node": "x"}', "[" * 3000 + "]" * 3000]
+
+
+@pytest.mark.parametrize("text", WRONG, ids=len)
 def test_what_does_not_make_a_site_known_is_refused(file, tmp_path, text):
     folder = tmp_path / "members"
     murmura("federation", "new", file(), "--out", folder)

@@ -100,6 +100,8 @@ def test_overrides_win_over_the_file(load):
         (FILE + "[training]\nlr = 1e-7\n", "lr_min (1e-06) is above lr (1e-07)"),
         (FILE.replace('"mine"', '""'), "'run.name' = '': must not be empty"),
         ("[run\nname = 1", "is not TOML"),
+        (f"x = {'[' * 3000}{']' * 3000}", "is not TOML"),
+        (f"x = {'1' * 5000}", "is not TOML"),
         ("[run]\nname = 1\nname = 2\n", "at line 3"),
     ],
 )

@@ -9,7 +9,7 @@ import tomli_w
 
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
-from murmura.errors import CheckpointError, ConfigError, RefusedError, RunError
+from murmura.errors import CheckpointError, ConfigError, DataError, RefusedError, RunError
 from murmura.experiment import site_side
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
@@ -27,7 +27,7 @@ from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
 from murmura.runs import locks
-from murmura.runs.names import FEDERATION, ROSTER
+from murmura.runs.names import FEDERATION, HELDOUT_DIGESTS, ROSTER
 from murmura.streams import Stream
 from tests.experiment import small
 from tests.federation.engines.wired import Wired
@@ -62,6 +62,13 @@ def answers(host, experiment, verb="join", site="heart", run="a", **fields):
     joining = {"resumed": False, "experiment": fingerprint(experiment)} if verb == "join" else fields
     [answer] = host.answer(Ask(verb, int(verb == "train"), joining, run=run), [site])
     return getattr(answer, "why", None)
+
+
+@pytest.mark.parametrize("text", ["3", "[[1]]", "[" * 3000 + "]" * 3000], ids=len)
+def test_what_is_no_list_of_digests_is_told(tmp_path, text):
+    (tmp_path / HELDOUT_DIGESTS).write_text(text)
+    with pytest.raises(DataError, match="this is not a list of digests"):
+        site_side._agreed(tmp_path)
 
 
 def test_nobody_else_may_look_into_a_simulated_site(shared):

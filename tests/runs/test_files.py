@@ -25,6 +25,7 @@ def test_a_value_has_all_its_fields_of_their_types(tmp_path):
             r"data\.json: 'bad': Input should be a valid integer",
         ),
         ('{"bad": 1,\n "overlap": }', r"data\.json, line 2: not valid JSON"),
+        ("[" * 3000 + "]" * 3000, r"data\.json: not valid JSON"),
         ('{"bad": NaN}', r"data\.json: not valid JSON \(NaN is no number of JSON\)"),
     ):
         path.write_text(text)

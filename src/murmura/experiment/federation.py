@@ -202,7 +202,7 @@ def server_of(federation: Path) -> str:
     path = federation / SERVER_ADDRESS
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         fix = "Get the folder that the federation hands round from whoever made it."
         raise ConfigError(f"where the server is cannot be read ({why})", where=str(path), fix=fix) from None
@@ -291,7 +291,7 @@ def _members(folder: Path) -> dict[str, Member]:
     except OSError as error:
         what = f"the federation's members cannot be read ({error.strerror})"
         raise CheckpointError(what, where=str(path), fix=f"{remedy(error)}.") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         fix = "Restore it, or remove it and make all sites known again with `murmura federation add`."
         raise ConfigError(f"this is not what was written ({error})", where=str(path), fix=fix) from None
 
@@ -313,7 +313,7 @@ def _introduced(path: Path) -> Member:
         is_p384 = isinstance(node, EllipticCurvePublicKey) and node.curve.name == "secp384r1"
         if len(bytes.fromhex(member.identity)) != 32 or not is_p384 or member.records < 1:
             raise ValueError("a key or the number of records is none")
-    except (OSError, ValueError, KeyError, TypeError, UnsupportedAlgorithm) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm) as error:
         why = getattr(error, "strerror", None) or (f"it lacks {error}" if isinstance(error, KeyError) else str(error))
         fix = f"Name the file {PUBLIC_KEYS} that `murmura site init` has written."
         raise ConfigError(f"this does not make a site known ({why})", where=str(path), fix=fix) from None

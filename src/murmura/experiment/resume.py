@@ -168,7 +168,7 @@ def tables(experiment: Experiment) -> dict[str, Any]:
 def _written_down(folder: RunFolder) -> Experiment:
     try:
         return Experiment.of(tomllib.loads(folder.config.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
+    except (OSError, ValueError, RecursionError, ConfigError) as error:
         what = f"this is no longer the experiment that the run was started with ({error})"
         fix = "No round is saved: start over with --overwrite."
         raise CheckpointError(what, where=str(folder.config), fix=fix) from None

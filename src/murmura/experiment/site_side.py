@@ -110,7 +110,7 @@ def _known_otherwise(folder: Path, method: Method, records: int) -> str | None:
         return None
     try:
         known = json.loads(path.read_text(encoding="utf-8"))["records"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         known = None
     if known == records:
         return None
@@ -231,7 +231,7 @@ def _agreed(federation: Path) -> frozenset[str]:
     path = federation / HELDOUT_DIGESTS
     try:
         return frozenset(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         fix = "Get it from whoever made the federation."
         raise DataError(f"this is not a list of digests ({error})", where=str(path), fix=fix) from None
 

@@ -36,7 +36,7 @@ def state(path: Path) -> dict[str, Any]:
     """What a process keeps writing, JSON; nothing where it is not there, or a failure of power has torn it."""
     try:
         found: dict[str, Any] = jsontext.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found
 
@@ -49,7 +49,7 @@ def toml(content: str, path: Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"not valid TOML ({error})", where=str(path), fix=REPAIR) from None
 
 
@@ -122,6 +122,6 @@ def _parsed(content: str, file: str, line: int = 1) -> Any:
         return jsontext.loads(content)
     except json.JSONDecodeError as error:
         where, what = f"{file}, line {line + error.lineno - 1}", error.msg
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where, what = file if line == 1 else f"{file}, line {line}", str(error)
     raise CheckpointError(f"not valid JSON ({what})", where=where, fix=REPAIR)

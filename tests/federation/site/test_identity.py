@@ -28,7 +28,7 @@ def test_the_roster_has_all_sites_and_nothing_secret(tmp_path):
     assert read_roster(path) == roster
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": "xy"}', '{"a": "00"}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"a": "xy"}', '{"a": "00"}', "[" * 3000 + "]" * 3000], ids=len)
 def test_what_is_no_roster_is_refused(tmp_path, text):
     path = tmp_path / ROSTER
     path.write_text(text)

@@ -77,7 +77,7 @@ def read_roster(path: Path) -> Roster:
         found = {str(name): bytes.fromhex(key) for name, key in json.loads(path.read_text(encoding="utf-8")).items()}
         if any(len(key) != 32 for key in found.values()):
             raise ValueError("a key is not of 32 bytes")
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         fix = 'Get it from the owners of the sites: {"NAME": "PUBLIC KEY IN HEX", ...}.'
         raise CheckpointError(f"the roster of sites cannot be read ({why})", where=str(path), fix=fix) from error
