@@ -7,6 +7,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 PAGES = sorted([*ROOT.glob("*.md"), *(page for at in ("docs", "examples") for page in (ROOT / at).rglob("*.md"))])
 MARK = re.compile(r"<!-- not run: (\S.*?) -->", re.S)
 """What stands right before a block that no test runs: why."""

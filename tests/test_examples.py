@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import murmura
 from murmura.data.hub import is_hub_id
 from murmura.data.loading import load_records
 from murmura.data.records import Document, Instruction
@@ -25,8 +24,8 @@ from murmura.retrieval.texts import text_hash
 from tests.augment.public import embedded_pool, save_encoder
 from tests.conftest import make_bert
 from tests.experiment.small import record, write_lines
+from tests.pages import EXAMPLES
 
-EXAMPLES = Path(murmura.__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))
 PAPERS = sorted((EXAMPLES / "papers").glob("fewfedpit-*.toml"))
 DPLORA = {

@@ -25,7 +25,7 @@ from murmura.experiment.prepare import prepare
 from murmura.experiment.run import run
 from murmura.runs import read
 from tests.experiment.small import write_lines
-from tests.test_examples import EXAMPLES
+from tests.pages import EXAMPLES
 
 ROOT = EXAMPLES.parent
 SITES = {"general-nlp": (20, 2), "finance": (50, 5), "medical": (20, 2), "code": (10, 2)}

@@ -19,7 +19,7 @@ from murmura.federation.site.cohort import Cohort
 from murmura.runs import read
 from murmura.training.adapter import MAGNITUDE
 from tests.experiment import small
-from tests.experiment.test_simulation import WRITING
+from tests.experiment.small import WRITING
 
 KINDS = ("bfloat16", "int8")
 SMALLEST = 1e-43  # below it a float32 has so few digits left that a scale is off by up to a half

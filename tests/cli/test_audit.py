@@ -10,8 +10,7 @@ from murmura.generation.sampling import Sampling
 from murmura.runs import RunFolder
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, AUDIT_SCORES
-from tests.report.runs import write_run
-from tests.report.sections.test_audit import MODEL
+from tests.report.runs import MODEL, write_run
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from murmura.experiment.presets import presets
 from murmura.experiment.starter import starter
 from murmura.measure.benchmarks.config import BenchmarksConfig
 from murmura.measure.config import ChoicesConfig
-from tests.test_examples import EXAMPLES
+from tests.pages import EXAMPLES
 
 OF_INSTRUCTIONS = (AugmentConfig, BenchmarksConfig, ChoicesConfig)
 TABLE, OPTION = re.compile(r"(# )?\[([\w.]+)\]"), re.compile(r"(?:# )?(\w+) = ")

@@ -13,7 +13,7 @@ from murmura.cli import MISTAKE, app
 from murmura.experiment.run import run
 from murmura.report.page import render
 from tests.experiment import small
-from tests.judge.test_judging import lines
+from tests.judge.answers import lines
 
 
 class Judge(BaseHTTPRequestHandler):

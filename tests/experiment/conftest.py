@@ -1,9 +1,12 @@
 from functools import partial
 
 import pytest
+from safetensors.torch import load_file
 
+from murmura.experiment.run import run
 from murmura.methods.averaging import Averaging
 from tests.experiment import small
+from tests.training.helpers import EPS
 
 
 @pytest.fixture
@@ -30,3 +33,22 @@ def shards(monkeypatch):
 
     monkeypatch.setattr(Averaging, "trained", seen)
     return found
+
+
+@pytest.fixture
+def both(make, tmp_path, forked_workers, no_page):
+    """Run an experiment in this process and in the workers; returns the adapters of each."""
+    small.write_both(tmp_path)
+
+    def adapters(engine, method, **sections):
+        kept = {"engine": engine, "workers": 2, "folder": str(tmp_path / engine)} if engine != "local" else {}
+        kept = {"folder": str(tmp_path / engine), **kept}
+        folder = run(make(run=kept, method=method | {"rounds": 2}, **sections)).folder
+        return {str(f.relative_to(folder)): load_file(f) for f in folder.rglob("adapter_model.safetensors")}
+
+    def go(method, **sections):
+        sections["training"] = {"eps": EPS}
+        sections.setdefault("evaluation", {"every": 9, "sample": 1, "uploads": 0, "attacks": False})
+        return adapters("local", method, **sections), adapters("processes", method, **sections)
+
+    return go

@@ -7,6 +7,8 @@ import random
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from murmura import methods
 from murmura.data.records import Labelled
 from murmura.experiment import Experiment
@@ -17,6 +19,34 @@ WORDS = {"bad": ("tired", "blood", "rash"), "good": ("clinic", "help", "please")
 VERBALISER = {"bad": ("bad", "ill"), "good": ("good", "well")}
 SIZES = {"heart": 6, "skin": 3}
 HELDOUT = 4
+WRITING = {"keep": 1, "instruction_attempts": 1, "example_attempts": 1, "instruction_tokens": 8, "example_tokens": 8}
+BASELINES = {"fedavg": "vanilla-fl", "tfedavg": "tfedavg", "cmfl": "cmfl"}
+METHODS = {
+    "fedavg": {},
+    "local": {"name": "local"},
+    "fewfedpit": {"name": "fewfedpit", **WRITING},
+    "fewfedweight": {"name": "fewfedweight", "answer_tokens": 8, "error_records": 2},
+    **{f"dplora {one}": {"name": name} for one, name in BASELINES.items()},
+    "dplora": {"name": "dplora", "noise_multiplier": 0.0},
+    "dpfedavg": {"name": "dpfedavg", "noise_multiplier": 0.0},
+    "dpftrl": {"name": "dpftrl", "noise_multiplier": 0.0},
+    "lpfl": {
+        "name": "lpfl",
+        "several_tokens": "average",
+        "labelled_share": 0.5,
+        "patterns": ["{text} it was {blank}"],
+        "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
+    },
+}
+URGENT = [{"text": f"the patient asks about letter {k}", "label": k % 2} for k in range(6)]
+COMMON = {
+    "file": "urgent.jsonl",
+    "instruction": "is this urgent",
+    "options": ["no", "yes"],
+    "fields": {"input": "text", "answer": "label"},
+}
+SUMS = [{"question": f"how many tablets in {k} days", "answer": f"one a day\n#### {k}"} for k in range(1, 6)]
+GSM8K = {"file": "sums.jsonl", "fields": {"instruction": "question", "output": "answer"}, "tokens": 4}
 
 
 def record(site, number):
@@ -97,3 +127,11 @@ def method_with(method, **aggregation):
 def context(asked):
     """Model and reading of an experiment, as in every process of its run."""
     return process_context(asked, methods.build(asked.method, asked.aggregation))
+
+
+def assert_alike(local, workers):
+    """Adapters of two runs, by file: the same but for the order of sums, and something was learnt."""
+    assert local and local.keys() == workers.keys()
+    for name in local:
+        torch.testing.assert_close(workers[name], local[name], rtol=1e-4, atol=1e-6)
+    assert any(tensor.abs().max() > 0 for state in local.values() for key, tensor in state.items() if "lora_B" in key)

@@ -7,7 +7,6 @@ import torch
 
 from murmura import methods
 from murmura.augment.verbs import Augmenting
-from murmura.experiment.config import Experiment
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.exporting import Exporting
 from murmura.federation.membership import Membership
@@ -20,62 +19,9 @@ from murmura.measure.verbs import Measuring
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.runs.names import ANSWERS_JOURNAL, MEASURED_JOURNAL
 from murmura.streams import Stream
-from tests.experiment.small import VERBALISER
+from tests.experiment.asking import ALWAYS, RUNS, SUMS, TEXTS, experiment
 from tests.federation.world import ENGINES, make_sites
 
-ALWAYS, OPEN, CLOSED = {"join", "commit", "rewind"}, {"attack"}, set()
-LABELLED = {
-    "name": "lpfl",
-    "several_tokens": "average",
-    "labelled_share": 0.5,
-    "patterns": ["{text} it was {blank}"],
-    "verbaliser": {label: list(words) for label, words in VERBALISER.items()},
-}
-TEXTS = {"name": "pretext", "public": "public.jsonl"}
-NOISE = {"noise_multiplier": 1.0}
-SUMS = {"secure": True}
-# By [method], [aggregation]: the method's verbs, and what measuring asks by default.
-RUNS = [
-    *(({"name": "fedit"}, {"local": one}, {"train"}, OPEN) for one in ("plain", "fedprox", "scaffold")),
-    *(({"name": "fedit"}, {"server": one}, {"train"}, OPEN) for one in ("fedavgm", "fedadam")),
-    ({"name": "centralised"}, {}, {"train"}, OPEN),
-    ({"name": "local"}, {}, {"train_alone"}, {*OPEN, "assess", "keep"}),
-    ({"name": "fedit"}, {"rule": "fedsa"}, {"train"}, {*OPEN, "assess", "keep"}),
-    ({"name": "fedit"}, {"rule": "ffa"}, {"train"}, OPEN),
-    ({"name": "fedit"}, SUMS, {"train"}, OPEN),
-    ({"name": "fewfedpit"}, {}, {"improve"}, OPEN),
-    ({"name": "fewfedpit"}, SUMS, {"improve"}, OPEN),
-    ({"name": "fedmit"}, {}, {"improve_together"}, OPEN),
-    ({"name": "locit-sg"}, {}, {"improve_alone"}, {*OPEN, "assess", "keep"}),
-    ({"name": "fewfedweight"}, {}, {"improve"}, OPEN),
-    ({"name": "dplora"}, {}, {"train_private"}, CLOSED),
-    ({"name": "dplora"}, SUMS, {"train_private", "tell_privacy"}, CLOSED),
-    ({"name": "dplora"}, {"rule": "fedsa"}, {"train_private"}, {"assess", "keep"}),
-    ({"name": "dplora", "noise_multiplier": 0.0}, {}, {"train_private"}, OPEN),
-    ({"name": "dplora", "noise_multiplier": 0.0}, SUMS, {"train_private"}, OPEN),
-    ({"name": "dplora", "preset": "paper"}, {}, {"train_private"}, CLOSED),
-    ({"name": "vanilla-fl"}, {}, {"train"}, OPEN),
-    ({"name": "tfedavg"}, {}, {"train_ternary"}, OPEN),
-    ({"name": "cmfl"}, {}, {"train_relevant"}, OPEN),
-    ({"name": "dpfedavg"}, {}, {"train_clipped"}, CLOSED),
-    ({"name": "dpfedavg"}, SUMS, {"train_clipped"}, CLOSED),
-    ({"name": "dpfedavg", "adaptive": True}, {}, {"train_clipped"}, CLOSED),
-    ({"name": "dpfedavg", "noise_multiplier": 0.0}, {}, {"train_clipped"}, OPEN),
-    ({"name": "dpftrl"}, {}, {"train_clipped"}, CLOSED),
-    ({"name": "dpftrl"}, SUMS, {"train_clipped"}, CLOSED),
-    (LABELLED, {}, {"train", "annotate"}, OPEN),
-    (LABELLED | {"annotate": False}, {}, {"train"}, OPEN),
-    (TEXTS, {}, {"vote"}, CLOSED),
-    (TEXTS | NOISE, {}, {"vote"}, CLOSED),
-    *((TEXTS | {"noise": one}, SUMS, {"vote"}, CLOSED) for one in ("skellam", "discrete-gaussian")),
-    *((TEXTS | {"votes": one}, {}, {"vote"}, CLOSED) for one in ("normalised", "cosine")),
-    (TEXTS | {"distance": True}, {}, {"vote", "report_distance"}, CLOSED),
-    (TEXTS | {"noise_multiplier": 0.0}, {}, {"vote", "report_distance"}, OPEN),
-    (TEXTS | {"noise_multiplier": 0.0, "distance": False}, {}, {"vote"}, OPEN),
-    (TEXTS | {"seeds": "public"}, {}, set(), OPEN),
-    (TEXTS | {"seeds": "private"}, {}, {"share_texts"}, OPEN),
-    (TEXTS | {"seeds": "paraphrased"}, {}, {"paraphrase"}, CLOSED),
-]
 EVALUATIONS = [
     ({}, lambda usual: usual),
     ({"attacks": False}, lambda usual: usual - {"attack"}),
@@ -91,12 +37,6 @@ STRATEGIES = {
 }
 OTHERS = (Exporting, Membership, Measuring, SecureSumming, Augmenting)
 DECLARED = sorted({name for one in OTHERS for name in one.verb_names(one.__new__(one))})
-
-
-def experiment(method, aggregation=None, evaluation=None, augment=None):
-    table = {"data": {"train": "sites", "heldout": "heldout.jsonl"}, "model": {"name": "x"}, "method": method}
-    given = {"aggregation": aggregation, "evaluation": evaluation, "augment": augment}
-    return Experiment.of(table | {name: options for name, options in given.items() if options})
 
 
 def host(chosen, folder):

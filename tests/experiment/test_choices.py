@@ -12,16 +12,9 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.runs import read_all
-from tests.experiment.small import experiment, write_data, write_lines
+from tests.experiment.small import COMMON, URGENT, experiment, write_data, write_lines
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clinic" / "questions.jsonl"
-URGENT = [{"text": f"the patient asks about letter {k}", "label": k % 2} for k in range(6)]
-COMMON = {
-    "file": "urgent.jsonl",
-    "instruction": "is this urgent",
-    "options": ["no", "yes"],
-    "fields": {"input": "text", "answer": "label"},
-}
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from murmura.federation.site.joined import Joined
 from murmura.federation.site.store import released
 from murmura.federation.wire.messages import Ask
 from murmura.runs.record import read
+from tests.experiment.deployed import founded
 from tests.experiment.small import write_data
-from tests.experiment.test_deployment import founded
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -7,17 +7,15 @@ import torch
 from safetensors.torch import load_file
 
 from murmura.experiment.consent import consent, digest_of
-from murmura.experiment.federation import Federation, admit, found, introduce
-from murmura.experiment.prepare import prepare
+from murmura.experiment.federation import Federation, admit, introduce
 from murmura.experiment.run import run
 from murmura.experiment.site_side import open_sites
-from murmura.federation.engines.worker import Worker
 from murmura.runs import read
 from murmura.runs.names import site_folder
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
-from tests.experiment.test_simulation import METHODS, WRITING
-from tests.federation.engines.flowered import Link
+from tests.experiment.deployed import Tried, founded
+from tests.experiment.small import METHODS, WRITING
 from tests.federation.engines.wired import Wired
 from tests.training.helpers import EPS
 
@@ -29,43 +27,6 @@ CASES = {
     "dplora": (METHODS["dplora"], {}),
     "lpfl": (METHODS["lpfl"], {"data": {"train": "labelled", "heldout": "public.jsonl"}, "evaluation": {"sample": 16}}),
 }
-
-
-@dataclass
-class Tried:
-    """A deployment whose sites are in threads of this process, each behind a SuperNode of its own."""
-
-    federation: Federation
-    quorum: int | None = None
-
-    def check(self):
-        """It listens nowhere."""
-
-    def connect(self, folder):
-        self.link, self.hosts = Link.of_tests(), {}
-        for site in self.federation.members:
-            self.hosts[site] = open_sites([self.federation.folder / site_folder(site)])
-        self._engine = self.link.engine({site: Worker(None, host) for site, host in self.hosts.items()})
-        self.sites, self.ask, self.returned = self._engine.sites, self._engine.ask, self._engine.returned
-        return self
-
-    def close(self):
-        self.link.leave()
-        for host in self.hosts.values():
-            host.close()
-
-
-def founded(experiment, folder, address="127.0.0.1:9443"):
-    """A federation whose sites have all been made known, and have consented."""
-    folders = found(prepare(experiment), folder, address)
-    for name, own in folders.items():
-        introduce(own, name, len((own / "records.jsonl").read_text().splitlines()))
-    admit(folder, [own / "public.json" for own in folders.values()])
-    loaded = Federation.load(folder, {"run.engine": "flower", "run.folder": str(folder / "run")})
-    digest = digest_of(loaded.experiment, folder / "@federation")
-    for own in folders.values():
-        consent(own, digest, "")
-    return loaded
 
 
 @dataclass

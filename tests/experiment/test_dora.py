@@ -16,8 +16,7 @@ from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.layout import Agreement
 from murmura.streams import Stream
 from murmura.training.adapter import MAGNITUDE, load_peft
-from tests.experiment.small import context
-from tests.experiment.test_simulation import WRITING
+from tests.experiment.small import WRITING, context
 from tests.training.helpers import assert_close, assert_same
 
 QUIET = {"attacks": False, "uploads": 0, "sample": 1, "every": 9}

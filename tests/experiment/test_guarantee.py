@@ -6,7 +6,7 @@ from murmura import methods
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.membership import Membership
 from murmura.federation.wire.releases import DifferentialPrivacy
-from tests.experiment.test_asked import RUNS, experiment
+from tests.experiment.asking import RUNS, experiment
 
 SIZES = [40, 50] * 40
 

@@ -18,11 +18,9 @@ from murmura.measure.evaluation_set import EvaluationSet
 from murmura.retrieval.texts import text_hash
 from murmura.runs import read_all
 from murmura.tasks import INSTRUCTION
-from tests.experiment.small import experiment, write_data, write_lines
+from tests.experiment.small import GSM8K, SUMS, experiment, write_data, write_lines
 from tests.federation.world import instructions
 
-SUMS = [{"question": f"how many tablets in {k} days", "answer": f"one a day\n#### {k}"} for k in range(1, 6)]
-GSM8K = {"file": "sums.jsonl", "fields": {"instruction": "question", "output": "answer"}, "tokens": 4}
 NEWS = [{"text": f"the clinic reports {k}", "label": k % 3} for k in range(4)]
 FPB = {"file": "news.jsonl", "labels": ["negative", "neutral", "positive"], "tokens": 3}
 HUMANEVAL = {"file": "programs.jsonl", "tokens": 4, "form": "plain"}

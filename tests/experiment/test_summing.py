@@ -18,7 +18,7 @@ from murmura.experiment.run import run
 from murmura.federation.server.fleet import Fleet
 from murmura.training.adapter import MAGNITUDE
 from tests.experiment import small
-from tests.experiment.test_simulation import METHODS, assert_same, both  # noqa: F401 (fixtures)
+from tests.experiment.small import METHODS, assert_alike
 from tests.training.helpers import EPS
 
 SITES = {"heart": 4, "skin": 3, "lung": 2}
@@ -130,8 +130,8 @@ def test_a_site_in_the_sum_that_does_not_say_what_it_has_spent_counts_with_all_t
 
 
 @pytest.mark.slow
-def test_workers_give_the_same(both):  # noqa: F811
-    assert_same(*both({}, aggregation=SECURE))
+def test_workers_give_the_same(both):
+    assert_alike(*both({}, aggregation=SECURE))
 
 
 @pytest.mark.slow

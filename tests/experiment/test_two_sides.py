@@ -16,10 +16,8 @@ from murmura.federation.wire.messages import VERSION, Ask, Reply, decode, encode
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs.folder import RunFolder
 from murmura.tasks import INSTRUCTION
-from tests.experiment.small import write_lines
-from tests.experiment.test_choices import COMMON, URGENT
-from tests.experiment.test_deployment import founded
-from tests.experiment.test_questions import GSM8K, SUMS
+from tests.experiment.deployed import founded
+from tests.experiment.small import COMMON, GSM8K, SUMS, URGENT, write_lines
 from tests.federation.world import Scripted, instructions
 
 

@@ -2,7 +2,7 @@
 
 from murmura.federation.forecast import Forecast, Part
 from murmura.training.config import LocalTraining
-from tests.federation.server.test_fleet import Small
+from tests.federation.world import Small
 
 
 def test_a_method_that_says_nothing_takes_nothing():

@@ -9,13 +9,16 @@ from murmura.data.records import Instruction
 from murmura.data.templates import template
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.membership import Membership
+from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.answer import Host
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.store import SiteStore
+from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Failure, Reply
+from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
@@ -188,3 +191,16 @@ def journals(folder=None):
         return made[name]
 
     return journal
+
+
+class Small(Method):
+    """A method for sites that are scripted."""
+
+    traits = Traits(label="Small")
+
+    def lead(self, server, fleet):
+        """Nothing to do."""
+
+    @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("loss")})
+    def train(self, cohort, ask):
+        """Never run: the engine is scripted."""

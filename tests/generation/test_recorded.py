@@ -15,7 +15,7 @@ from murmura.training import bank as bank_module
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.conftest import make_gpt2, make_llama, restless, sizes
-from tests.generation.test_writer import FAMILIES, LIMIT, PROMPTS, SLOTS, made
+from tests.generation.families import FAMILIES, LIMIT, PROMPTS, SLOTS, made
 from tests.training.helpers import random_residual, random_state
 
 

@@ -1,7 +1,6 @@
 """Writing against transformers' own, what ends a continuation, and what changes nothing: company, order, memory."""
 
 import random
-from functools import partial
 
 import pytest
 import torch
@@ -13,42 +12,9 @@ from murmura.generation.writer import complete
 from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
-from tests.conftest import make_gpt2, make_llama, restless, sizes
+from tests.conftest import make_gpt2, make_llama, restless
+from tests.generation.families import FAMILIES, LIMIT, PROMPTS, SLOTS
 from tests.training.helpers import peft_of, random_state
-
-LIMIT = 12
-SLOTS = [0, 1, 2, 1, 0, 2]
-
-
-def made(kind, tokenizer, **changes):
-    """A small model of another architecture."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    ends = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-    shape = sizes(tokenizer, layers=3, num_key_value_heads=2, head_dim=8, **ends)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape | changes)).eval()
-
-
-FAMILIES = {
-    "llama": (make_llama, ("q_proj", "v_proj", "down_proj")),
-    "gpt2": (make_gpt2, ("c_attn", "c_fc")),
-    "mistral": (partial(made, "mistral", sliding_window=7), ("q_proj", "v_proj")),  # all layers look at a window
-    "gemma2": (partial(made, "gemma2", sliding_window=7, final_logit_softcapping=9.0), ("q_proj", "o_proj")),  # half do
-    "qwen3": (partial(made, "qwen3"), ("k_proj", "up_proj")),
-    "bloom": (partial(made, "bloom", n_layer=2, n_head=4), ("query_key_value",)),  # a bias in place of positions
-    "mamba": (partial(made, "mamba", state_size=4), ("in_proj", "x_proj")),  # no keys and values at all
-    "llama, dora": (make_llama, ("q_proj", "v_proj", "down_proj")),
-    "gpt2, dora": (make_gpt2, ("c_attn", "c_fc")),
-}
-
-
-def prompts_of_different_lengths():
-    rng = random.Random(0)
-    return [[rng.randrange(10, 250) for _ in range(length)] for length in (3, 17, 8, 1, 11, 5)]
-
-
-PROMPTS = prompts_of_different_lengths()
 
 
 @pytest.fixture(params=FAMILIES)

@@ -23,8 +23,8 @@ from pathlib import Path
 from bench.proxy import Proxy
 from murmura import Experiment
 from murmura.federation.engines.flower import free_port
+from tests.experiment.deployed import founded
 from tests.experiment.small import write_data
-from tests.experiment.test_deployment import founded
 
 SITES = {"heart": 4, "skin": 3, "lung": 2}
 VICTIMS = ("site", "server", "superlink")

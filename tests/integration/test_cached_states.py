@@ -7,8 +7,7 @@ from murmura.experiment.run import run
 from murmura.methods.averaging import Averaging
 from murmura.runs.folder import RunFolder
 from tests.experiment import small
-from tests.experiment.small import texts
-from tests.experiment.test_simulation import METHODS
+from tests.experiment.small import METHODS, texts
 from tests.training.helpers import EPS, assert_close, assert_same
 
 LAST = {"layers": "last 1", "rank": 2}

@@ -6,9 +6,9 @@ import pytest
 
 from murmura.errors import CheckpointError, RunError
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
-from murmura.judge.prompts import ASPECTS
 from murmura.judge.verdicts import OVERALL
 from murmura.synthesis.generators import Answer
+from tests.judge.answers import lines
 
 PAIRS = [Compared(f"question {k}?", "long " * (1 + k % 3), "long " * 2) for k in range(9)]  # shorter, as long, longer
 
@@ -22,10 +22,6 @@ def parts(asked):
 def longer(asked):
     first, second = map(len, parts(asked))
     return lines(1 + 2 * (first > second), 1 + 2 * (second > first))
-
-
-def lines(first, second):
-    return "\n".join(f"{aspect}: {first} {second}" for aspect in ASPECTS)
 
 
 class Planted:

@@ -1,57 +1,21 @@
 """The base of methods that train adapters and combine them: every part of it with a method of a dozen lines."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from murmura.aggregation.choosing import rule
-from murmura.aggregation.config import AggregationConfig
 from murmura.errors import ConfigError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.forecast import Part
 from murmura.federation.server.checkpoint import latest
-from murmura.federation.traits import AveragingTraits
 from murmura.federation.wire.messages import LATE, Failure
-from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.config import EvaluationConfig
-from murmura.methods.averaging import Averaging
-from murmura.training.config import LocalTraining
 from tests.experiment.small import method_with
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, lead, make_world
+from tests.methods.every_other import SGD, Alike, EveryOther, OneByOne, method
 from tests.methods.harness import furthest
 from tests.training.helpers import assert_close, assert_same
 
-SGD = LocalTraining(lr=0.05, batch_size=1, optimizer="sgd", clip=0)
 LISTENING = EvaluationConfig(sample=2, uploads=1)
-
-
-class EveryOther(Averaging):
-    """Trains on every other record of a site."""
-
-    traits = AveragingTraits(label="Every other")
-
-    @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("mean training loss")})
-    def train(self, cohort, ask):
-        shards = [items[::2] for items in cohort.own()]
-        trained = self.trained(cohort, ask, shards)
-        return self.answered(cohort, ask, trained, examples=[len(shard) for shard in shards])
-
-
-class OneByOne(EveryOther):
-    """The same, but the server has to see every reply."""
-
-    traits = AveragingTraits(label="One by one", single_replies="a test looks at them")
-
-
-class Alike(EveryOther):
-    """The same, but sites count alike, and do not say how many records they have."""
-
-    weight = None
-
-
-def method(kind=EveryOther, rounds=2, **options):
-    return kind(SimpleNamespace(rounds=rounds, cohort_size=None), rule(AggregationConfig(**options)))
 
 
 def run(tokenizer, folder, kind=EveryOther, world=None, **options):

@@ -11,7 +11,7 @@ from murmura.methods.fedit.method import LocalOnly
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.method import FewFedWeight
 from tests.federation.world import lead
-from tests.methods.test_averaging import SGD, Alike, EveryOther, OneByOne, method
+from tests.methods.every_other import SGD, Alike, EveryOther, OneByOne, method
 
 LIAR = "site-1"
 

@@ -9,7 +9,7 @@ from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.observation import Observation
 from murmura.streams import Stream
 from tests.privacy.attack import contradictions
-from tests.privacy.test_entropy import variance_is
+from tests.privacy.chance import variance_is
 
 ADAPTIVE = AdaptiveSiteClipping(norm=1.0, quantile=0.5, learning_rate=0.2, count_noise=5.0)
 

@@ -7,19 +7,11 @@ from scipy import stats
 
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.streams import Stream
-
-ONCE_IN_A_BILLION = 1e-9
+from tests.privacy.chance import variance_is
 
 
 def seeded(name="a"):
     return SeededEntropy(Stream(0) / name)
-
-
-def variance_is(values, expected):
-    """Chi-square bounds, missed by chance once in 10⁹ runs."""
-    count = len(values)
-    low, high = stats.chi2.ppf([ONCE_IN_A_BILLION / 2, 1 - ONCE_IN_A_BILLION / 2], count) / count
-    return low < np.mean(np.square(values, dtype=np.float64)) / expected < high
 
 
 def test_noise_of_the_operating_system_has_variance_one():

@@ -7,6 +7,7 @@ from typing import Any
 
 from murmura.report.table import Row, table
 from murmura.runs import RunFolder, names, read_all
+from murmura.runs.audit import AuditedModel, Histogram, Separation
 from murmura.runs.schema import Environment, Exclusions, Measured, SiteReport, Summary
 
 NOISE = {"type": "differential privacy", "unit": "record", "added_by": "site", "mechanism": "Gaussian"}
@@ -14,6 +15,12 @@ RELEASED = {"verb": "train", "field": "adapter", "kind": "weights", "what": "ada
 PLAIN = [{**RELEASED, "protection": None, "messages": 4, "bytes": 29_491_200}]
 NOISED = [dict(PLAIN[0], protection=NOISE)]
 SITES = [SiteReport("cardiology", 24, 22, 1, 2), SiteReport("skin", 30, 30, 0, 0)]
+BEST = Separation("error zone", 0.728, 0.641, 0.808, 0.21, 0.11, 0.33)
+PLAIN_LOSS = Separation("plain loss", 0.599, 0.5, 0.69, None, None, None, control=True)
+SCORES = Histogram((0.0, 0.5, 1.0), (50, 100), (80, 40))
+MODEL = AuditedModel("model", 150, 120, "error zone", (BEST, PLAIN_LOSS), SCORES)
+PRIVATE = {"delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "pld", "plan": "a plan"}
+PROMISE = {"epsilon": 7.5, "privacy": {**PRIVATE, "epsilon": 7.5}}
 
 
 def metrics(number: int, **figures: Any) -> dict[str, Any]:

@@ -16,11 +16,7 @@ from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, PERSONAL
 from murmura.runs.schema import PersonalModel
-from tests.report.runs import PLAIN, classifier, metrics, rows_of, seeds, write_run
-from tests.report.sections.test_audit import MODEL
-
-PRIVATE = {"delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "pld", "plan": "a plan"}
-PROMISE = {"epsilon": 7.5, "privacy": {**PRIVATE, "epsilon": 7.5}}
+from tests.report.runs import MODEL, PLAIN, PRIVATE, PROMISE, classifier, metrics, rows_of, seeds, write_run
 
 
 def told(rows, question, **options):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -19,39 +18,10 @@ from murmura.runs import RunFolder, read, read_all
 from murmura.runs.names import ENVIRONMENT
 from murmura.runs.schema import OtherModel, SiteReport
 from tests.report.blocks import pictures, said
+from tests.report.outline import Outline
 from tests.report.runs import PLAIN, classifier, metrics, write_run
 
 COUNTED = {"counts": {"drafts.kept": 32, "drafts.too_short": 3}, "events": ["site 'b' did not answer"]}
-
-
-class Outline(HTMLParser):
-    """Tags that are never closed, ids, and what the page refers to."""
-
-    VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.ids: list[str] = []
-        self.targets: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(value)
-            if name in ("src", "href", "xlink:href", "srcset", "action", "data"):
-                self.targets.append(value)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 def page_of(tmp_path, *folders):

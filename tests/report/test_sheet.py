@@ -13,9 +13,8 @@ from murmura.report.sheet import sheet, write_sheet
 from murmura.runs import read
 from murmura.runs.schema import SiteReport
 from tests.report.blocks import blocks, said, tables
-from tests.report.runs import NOISED, PLAIN, metrics, rows_of, write_run
-from tests.report.test_in_short import PROMISE
-from tests.report.test_page import Outline
+from tests.report.outline import Outline
+from tests.report.runs import NOISED, PLAIN, PROMISE, metrics, rows_of, write_run
 
 
 class Masking(Verbs):

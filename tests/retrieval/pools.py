@@ -67,3 +67,28 @@ def make_pool(folder, vectors=None, domains=("code", "math"), fingerprint="f" * 
     )
     (folder / pools.MANIFEST).write_text(manifest.model_dump_json())
     return Pool.open(folder)
+
+
+class Counting:
+    """As much of an encoder as the cache uses, which notes what it was given, in batches of two."""
+
+    def __init__(self, fingerprint="f" * 64, dimension=3, stops_after=None):
+        self.fingerprint, self.dimension = fingerprint, dimension
+        self.given, self._stops_after = [], stops_after
+
+    def batches(self, texts):
+        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+        for first in range(0, len(order), 2):
+            if len(self.given) == self._stops_after:
+                raise KeyboardInterrupt
+            batch = order[first : first + 2]
+            self.given += [texts[index] for index in batch]
+            yield batch, np.stack([self.vector(texts[index]) for index in batch])
+
+    def vector(self, text):
+        numbers = np.frombuffer(self.fingerprint.encode() + text.encode(), np.uint8)
+        found = np.array([numbers.sum(), numbers[-1], len(numbers)][: self.dimension], np.float32)
+        return found / np.linalg.norm(found)
+
+    def vectors(self, texts):
+        return np.stack([self.vector(text) for text in texts])

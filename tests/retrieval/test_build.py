@@ -13,7 +13,7 @@ from murmura.retrieval.pool import Pool
 from murmura.retrieval.texts import text_hash
 from tests.conftest import make_encoder
 from tests.experiment.small import record, write_lines
-from tests.retrieval.test_cache import Counting
+from tests.retrieval.pools import Counting
 
 
 class Tiny(Counting):

@@ -5,21 +5,10 @@ import json
 import pytest
 
 from murmura.errors import CheckpointError
-from murmura.runs import RunFolder, read
-from murmura.runs.evolution import CurvePoint, Generation
-from murmura.runs.names import CURVE, EVOLUTION, OUTCOMES
+from murmura.runs import read
+from murmura.runs.names import EVOLUTION, OUTCOMES
 from tests.report.runs import write_run
-
-ROUNDS = (
-    Generation(("bees fly", "trains stop", "soup boils"), (21.5, -3.25, 4.0), (2, 0, 1)),
-    Generation(("bees fly far", "bees sleep", "soup is cold"), (12.5, 8.0, -1.5), (2, 1, 0)),
-)
-POINTS = (CurvePoint(24, 5.5, 0.25), CurvePoint(96, 5.0, 0.375))
-
-
-def leave(folder, rounds=ROUNDS, points=POINTS):
-    RunFolder(folder).write_outcomes({EVOLUTION: rounds, CURVE: points})
-    return folder
+from tests.runs.outcomes import POINTS, ROUNDS, leave
 
 
 def test_it_is_read_as_it_was_written(tmp_path):

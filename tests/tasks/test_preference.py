@@ -15,8 +15,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.tasks import PREFERENCE
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
-from tests.training.helpers import random_state
-from tests.training.test_preference import margin
+from tests.training.helpers import margin, random_state
 
 DATA = DataConfig(train="a", heldout="b", max_length=96, template="alpaca")
 RECORDS = [

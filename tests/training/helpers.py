@@ -144,3 +144,13 @@ def assert_same(ours, theirs):
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name
+
+
+def logp(model, item):
+    """Of an answer, from all logits, one row at a time."""
+    logs = model(input_ids=torch.tensor([item.ids])).logits[0].log_softmax(-1)
+    return sum(logs[place - 1, label] for place, label in enumerate(item.labels) if label >= 0)
+
+
+def margin(model, pair):
+    return logp(model, pair.chosen) - logp(model, pair.rejected)

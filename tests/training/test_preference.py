@@ -16,7 +16,7 @@ from murmura.training.loop import batches, train
 from murmura.training.preference import Pair, PreferenceStep, Reference, dpo_losses
 from murmura.training.private import Private
 from tests.privacy.plans import RECORDS
-from tests.training.helpers import Item, assert_close, items, random_state
+from tests.training.helpers import Item, assert_close, items, margin, random_state
 
 SPEC = LoraSpec(rank=4, alpha=8)
 LR = 0.01
@@ -75,16 +75,6 @@ def pairs_of(count, seed=0):
 @pytest.fixture(params=TARGETS)
 def bank(request):
     return Bank(request.getfixturevalue(request.param), SPEC.model_copy(update={"targets": TARGETS[request.param]}))
-
-
-def logp(model, item):
-    """Of an answer, from all logits, one row at a time."""
-    logs = model(input_ids=torch.tensor([item.ids])).logits[0].log_softmax(-1)
-    return sum(logs[place - 1, label] for place, label in enumerate(item.labels) if label >= 0)
-
-
-def margin(model, pair):
-    return logp(model, pair.chosen) - logp(model, pair.rejected)
 
 
 def slow_loss(model, chosen, references, beta, weights=None):

@@ -5,7 +5,7 @@ import pytest
 from murmura.experiment.forecast.memory import peak, states
 from murmura.experiment.model_spec import model_spec
 from tests.experiment import small
-from tests.experiment.test_simulation import METHODS
+from tests.experiment.small import METHODS
 
 RECORDS = 5
 TWICE = METHODS["lpfl"] | {"patterns": ["{text} it was {blank}", "{blank}: {text}"]}

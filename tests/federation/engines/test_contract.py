@@ -1,55 +1,19 @@
 """What every engine does. A new one joins the fixture; where something crosses, it has
 ``crossing(monkeypatch)``, bytes that grow with all that comes from sites, and ``kill(site)``."""
 
-import time
-
 import pytest
 import torch
 
 from murmura.errors import CheckpointError
-from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
-from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
-from murmura.federation.wire.releases import Count, Metric, Weights, verb
-from murmura.progress import phase
 from murmura.streams import Stream
 from tests.federation.engines.flowered import Flowered
+from tests.federation.engines.working import ANSWER, Working
 from tests.federation.world import ENGINES, connect, make_sites, make_workbench, verbs_of
 
 ADAPTER = {"w": torch.zeros(2)}
-ANSWER = 0.2  # seconds that a slow answer takes
-
-
-class Working(Method):
-    traits = Traits(label="Working")
-
-    def lead(self, server, fleet):
-        """Nothing to do."""
-
-    @verb(releases={"adapter": Weights(), "examples": Count(), "lr": Metric("rate")})
-    def train(self, cohort, ask):
-        for site in cohort.sites:
-            site.store["seen"] = [*site.store.get("seen", []), ask.round]
-        sent = [{"w": own["w"] + size} for own, size in zip(cohort.given(ask, "adapter"), cohort.sizes, strict=True)]
-        return cohort.reply(adapter=sent, examples=cohort.sizes, lr=[ask["lr"]] * len(cohort.sites))
-
-    @verb(releases={"examples": Count()})
-    def break_one(self, cohort, ask):
-        if any(site.name == "site-1" for site in cohort.sites):
-            raise ValueError("patient 12 has the flu")
-        return cohort.reply(examples=cohort.sizes)
-
-    @verb(releases={"examples": Count()})
-    def leak(self, cohort, ask):
-        return cohort.reply(records=[site.records for site in cohort.sites])
-
-    @verb(releases={"examples": Count()})
-    def dawdle(self, cohort, ask):
-        with phase("train"):
-            time.sleep(ANSWER)
-        return cohort.reply(examples=cohort.sizes)
 
 
 @pytest.fixture(scope="module")

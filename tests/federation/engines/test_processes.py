@@ -18,8 +18,8 @@ from murmura.federation.wire.frames import frame, unframe
 from murmura.federation.wire.messages import Ask
 from murmura.progress import bar, collect_phases, phase
 from murmura.streams import Stream
-from tests.federation.engines.test_contract import ANSWER, Working
 from tests.federation.engines.wired import Inbox, ThreadProcess, Wired
+from tests.federation.engines.working import ANSWER, Working
 from tests.federation.world import connect, make_sites, make_workbench, verbs_of
 
 

@@ -9,25 +9,11 @@ import pytest
 import torch
 
 from murmura.errors import CheckpointError, RefusedError, RunError
-from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
-from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import LATE, Failure, Reply
-from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.streams import Stream
-from tests.federation.world import Scripted, verbs_of
-
-
-class Small(Method):
-    traits = Traits(label="Small")
-
-    def lead(self, server, fleet):
-        """Nothing to do."""
-
-    @verb(releases={"adapter": Weights(), "examples": Count(), "loss": Metric("loss")})
-    def train(self, cohort, ask):
-        """Never run: the engine is scripted."""
+from tests.federation.world import Scripted, Small, verbs_of
 
 
 def make_fleet(answer, *, min_replies=1, sites=("a", "b", "c")):

@@ -9,8 +9,7 @@ from murmura.federation.server.publication import OfSecretCohorts, Publication, 
 from murmura.federation.wire.messages import Reply
 from murmura.federation.wire.releases import Count, verb
 from murmura.streams import Stream
-from tests.federation.server.test_fleet import Small
-from tests.federation.world import Scripted, verbs_of
+from tests.federation.world import Scripted, Small, verbs_of
 
 TIMES = {"seconds": 2.0, "at_sites": 1.0, "wall": 3.0, "peak_memory": 7}
 ROW = {"round": 3, "train_loss": 1.5, **TIMES, "events": ["late"]}

@@ -17,7 +17,7 @@ from murmura.measure.figure import interval
 from murmura.measure.harness.tasks import Result, headline, load
 from tests.federation.world import make_workbench
 from tests.measure.harness.small import write_tasks
-from tests.test_examples import EXAMPLES
+from tests.pages import EXAMPLES
 from tests.training.helpers import random_state
 
 

@@ -38,8 +38,8 @@ from tests.methods.dpfedavg.helpers import (
     site_updates,
     twice_lost,
 )
+from tests.privacy.chance import variance_is
 from tests.privacy.plans import Rehearsed
-from tests.privacy.test_entropy import variance_is
 from tests.training.helpers import assert_close, assert_same
 
 SAMPLERS = {

@@ -3,7 +3,7 @@
 import pytest
 
 from murmura.experiment.run import run
-from tests.experiment.test_deployment import Tried, founded
+from tests.experiment.deployed import Tried, founded
 from tests.methods.pretext.world import left
 
 

@@ -10,7 +10,6 @@ import torch
 
 from murmura.data.records import Document
 from murmura.errors import DataError, PrivacyError
-from murmura.federation.wire.sums import Sum, misfit
 from murmura.methods.pretext import evolution as evolution_module
 from murmura.methods.pretext.ballots import require_allowed
 from murmura.methods.pretext.config import PretextConfig
@@ -19,6 +18,7 @@ from murmura.methods.pretext.guarantee import plan
 from murmura.methods.pretext.selection import select
 from murmura.streams import Stream
 from tests.federation.world import journals
+from tests.methods.pretext.world import Replies
 
 
 class Vectors:
@@ -47,28 +47,6 @@ class Words:
 
     def decode(self, ids, **options):
         return " ".join(ids)
-
-
-class Replies:
-    """A fleet whose sites send what they are told to."""
-
-    def __init__(self, *replies):
-        self.replies, self.sites, self.asked, self.events = replies, [f"s{k}" for k in range(len(replies))], [], []
-        self.least, self.revealing = len, lambda: None
-
-    def sum(self, verb, sites, like=None, refused=None, settled=None, **shared):
-        self.asked.append((verb, shared))
-        if settled:
-            settled(len(self.sites))
-            self.revealing()
-        total = Sum()
-        for site, reply in zip(self.sites, self.replies, strict=True):
-            fields = {"votes": reply(len(shared["candidates"]))} if callable(reply) else reply
-            if why := misfit(fields, like or {}) or (refused and refused(fields)):
-                self.events.append(f"{site}: {why}")
-            else:
-                total.add(site, fields)
-        return total
 
 
 def at(*places, dtype=torch.int32):

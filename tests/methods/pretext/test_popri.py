@@ -30,8 +30,7 @@ from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from tests.conftest import make_llama
 from tests.federation.world import journals
-from tests.methods.pretext.test_evolution import Replies
-from tests.methods.pretext.world import POPRI, SITES, left
+from tests.methods.pretext.world import POPRI, SITES, Replies, left
 
 # ---- a round that a test can see through -----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 
+from murmura.federation.wire.sums import Sum, misfit
 from tests.experiment.small import experiment, write_lines
 
 TOPICS = {
@@ -68,3 +69,25 @@ def made(folder, llama, models, method=None, **sections):
 
 def left(folder, name):
     return json.loads((folder / "outcomes" / name).read_text())
+
+
+class Replies:
+    """A fleet whose sites send what they are told to."""
+
+    def __init__(self, *replies):
+        self.replies, self.sites, self.asked, self.events = replies, [f"s{k}" for k in range(len(replies))], [], []
+        self.least, self.revealing = len, lambda: None
+
+    def sum(self, verb, sites, like=None, refused=None, settled=None, **shared):
+        self.asked.append((verb, shared))
+        if settled:
+            settled(len(self.sites))
+            self.revealing()
+        total = Sum()
+        for site, reply in zip(self.sites, self.replies, strict=True):
+            fields = {"votes": reply(len(shared["candidates"]))} if callable(reply) else reply
+            if why := misfit(fields, like or {}) or (refused and refused(fields)):
+                self.events.append(f"{site}: {why}")
+            else:
+                total.add(site, fields)
+        return total

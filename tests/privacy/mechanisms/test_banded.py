@@ -16,9 +16,9 @@ from murmura.privacy.mechanisms.banded import BandedSums, coefficients, squared_
 from murmura.privacy.observation import Observation
 from tests.privacy.attack import After, contradictions
 from tests.privacy.attack import of_sites as sums_of_sites
-from tests.privacy.mechanisms.test_tree import Unit, seeded
+from tests.privacy.chance import variance_is
+from tests.privacy.mechanisms.draws import Unit, seeded
 from tests.privacy.plans import followed, of_sites
-from tests.privacy.test_entropy import variance_is
 
 DRAWS = 32
 

@@ -7,8 +7,8 @@ from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.mechanisms.gaussian import gaussian, noise_like, released
 from murmura.streams import Stream
 from tests.privacy.attack import given_away, of_sites
+from tests.privacy.chance import variance_is
 from tests.privacy.plans import RECORDS
-from tests.privacy.test_entropy import variance_is
 from tests.training.helpers import Told
 
 

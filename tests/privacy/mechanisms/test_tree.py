@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from murmura.privacy import OncePerTree, TreeNoise
-from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
+from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.mechanisms.tree import TreeSums, completed_by, squared_sensitivity
 from murmura.streams import Stream
 from tests.privacy.attack import After, contradictions
 from tests.privacy.attack import of_sites as sums_of_sites
+from tests.privacy.chance import variance_is
+from tests.privacy.mechanisms.draws import Unit, seeded
 from tests.privacy.plans import of_sites
-from tests.privacy.test_entropy import variance_is
 
 DRAWS = 64
 
@@ -89,24 +90,6 @@ def test_the_pattern_decides_what_a_tree_costs():
     assert every.epsilon().value > 15
     assert once.epsilon(accountant="rdp").value == pytest.approx(0.31, abs=0.05)
     assert once.epsilon(50).value < once.epsilon().value
-
-
-class Unit(Entropy):
-    """The k-th draw is the k-th unit vector: results then show how much of each draw is in them."""
-
-    def __init__(self):
-        self.drawn = 0
-
-    def bytes(self, count):
-        raise AssertionError
-
-    def normal(self, count):
-        self.drawn += 1
-        return torch.eye(count)[self.drawn - 1]
-
-
-def seeded():
-    return SeededEntropy(Stream(0) / "tree")
 
 
 def weights(steps, restart_every, honaker, norm=1.0, std=1.0):

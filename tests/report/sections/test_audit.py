@@ -13,15 +13,10 @@ from murmura.report.sections.results import results
 from murmura.report.table import table
 from murmura.report.terminal import show_blocks
 from murmura.runs import RunFolder, read, read_all
-from murmura.runs.audit import Audit, AuditedModel, Extraction, Histogram, Separation, Written
+from murmura.runs.audit import Audit, Extraction, Separation, Written
 from murmura.runs.names import AUDIT
 from tests.report.blocks import blocks, pictures, said, small, tables
-from tests.report.runs import metrics, write_run
-
-BEST = Separation("error zone", 0.728, 0.641, 0.808, 0.21, 0.11, 0.33)
-PLAIN_LOSS = Separation("plain loss", 0.599, 0.5, 0.69, None, None, None, control=True)
-SCORES = Histogram((0.0, 0.5, 1.0), (50, 100), (80, 40))
-MODEL = AuditedModel("model", 150, 120, "error zone", (BEST, PLAIN_LOSS), SCORES)
+from tests.report.runs import BEST, MODEL, PLAIN_LOSS, metrics, write_run
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from murmura.runs.augment import Given, Guarantee, Selection
 from murmura.runs.names import AUGMENT
 from tests.report.blocks import blocks, pictures, said, tables
 from tests.report.runs import NOISED, PLAIN, write_run
-from tests.runs.test_augment import SELECTION
+from tests.runs.outcomes import SELECTION
 
 NOISY = Guarantee(3.1401, 1e-5, "zero-out", "the plan")
 PLAINLY = replace(SELECTION, guarantee=None)

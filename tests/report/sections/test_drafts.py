@@ -9,8 +9,7 @@ from murmura.report.sections.drafts import drafts
 from murmura.runs import RunFolder, read_all
 from murmura.runs.schema import ShownDraft
 from tests.report.blocks import tables
-from tests.report.runs import metrics, rows_of, write_run
-from tests.report.test_in_short import PROMISE
+from tests.report.runs import PROMISE, metrics, rows_of, write_run
 
 TOLD = [
     ShownDraft(2, "Explain why\nthe <b>knee</b> swells.", True, "among the best: IFS 0.700"),

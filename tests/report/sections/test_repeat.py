@@ -12,8 +12,7 @@ from murmura.runs import RunFolder, read
 from murmura.runs.names import RESUMED
 from murmura.runs.schema import Resumption
 from tests.report.blocks import blocks, said
-from tests.report.runs import metrics, rows_of, write_run
-from tests.report.test_in_short import PROMISE
+from tests.report.runs import PROMISE, metrics, rows_of, write_run
 
 CLINIC = Path(__file__).parents[3] / "examples" / "clinic" / "fedavg.toml"
 

@@ -11,7 +11,7 @@ from murmura.runs import read
 from murmura.runs.evolution import CurvePoint, Generation
 from tests.report.blocks import pictures, said, tables
 from tests.report.runs import metrics, write_run
-from tests.runs.test_evolution import POINTS, ROUNDS, leave
+from tests.runs.outcomes import POINTS, ROUNDS, leave
 
 PRIVACY = {"unit": "site", "adjacency": "zero-out", "delta": 1e-5, "epsilon": 8.0, "plan": "the plan"}
 

@@ -1,0 +1,7 @@
+"""What a judge answers."""
+
+from murmura.judge.prompts import ASPECTS
+
+
+def lines(first, second):
+    return "\n".join(f"{aspect}: {first} {second}" for aspect in ASPECTS)
