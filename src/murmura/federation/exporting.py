@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmura import atomic
+from murmura.errors import RefusedError
 from murmura.federation.adapter_folder import leave_adapter
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Declaration, WithoutRecords, verb
@@ -39,15 +40,20 @@ class Exporting(WithoutRecords):
         """Write the site's own adapter as a PEFT folder where its owner finds it; nothing leaves.
 
         ``adapter`` holds the factors that are not the site's own, where an aggregation rule leaves some.
+
+        Raises:
+            RefusedError: it holds others: the folder would be the server's, and its card say that it is the site's.
         """
         sent = cohort.given(ask, "adapter", default=lambda site: {})
         for site, shared in zip(cohort.sites, sent, strict=True):
+            if shared and not cohort.rule.personal:
+                raise RefusedError("the server has sent an adapter, and the one to keep is the site's own")
             if site.results is None:
                 continue
             if not site.results.exists():
                 site.results.parent.mkdir(parents=True, exist_ok=True)
                 atomic.make_private(site.results)  # as private as the records that the adapter was trained on
-            own = cohort.rule.complete(shared, site.store[self.kept])
+            own = cohort.rule.complete(cohort.travelled(shared), site.store[self.kept])
             with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
                 leave_adapter(draft, own, cohort.runtime, _OWN)
         return cohort.reply()

@@ -122,10 +122,12 @@ def test_a_residual_that_no_rule_of_the_run_makes_is_refused(runtime):
         one.replace(".lora_A.", ".residual_A."): torch.ones(9, start[one].shape[1]),
         one.replace(".lora_A.", ".residual_B."): torch.ones(start[one.replace("_A.", "_B.")].shape[0], 9),
     }
-    ask, [site] = Ask("train", 1, {"adapter": start | more}), make_sites(2)
+    [site] = make_sites(2)
     for kind in RULES:
         options = {"kind": kind, **({"norm": 1.0} if kind == "norm-bound" else {})}
-        cohort = Cohort([site], runtime, ask, Stream(0), rule(AggregationConfig(rule=options)))
+        chosen = rule(AggregationConfig(rule=options))
+        ask = Ask("train", 1, {"adapter": chosen.download(start, None, 1) | more})
+        cohort = Cohort([site], runtime, ask, Stream(0), chosen)
         if kind in ("fedex", "flora"):
             assert cohort.starts(ask)[0].keys() == (start | more).keys()
             large = {name: torch.ones([10**3 if side == 9 else side for side in more[name].shape]) for name in more}
@@ -136,3 +138,19 @@ def test_a_residual_that_no_rule_of_the_run_makes_is_refused(runtime):
         else:
             with pytest.raises(RefusedError, match="has sent a residual"):
                 cohort.starts(ask)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("fedsa", "B"), ("ffa", "A")])
+def test_a_factor_that_no_server_of_the_run_sends_is_refused(runtime, kind, own):
+    """A site would lose what is its own, and train the other factor beside one that the server chose."""
+    [site], whole = make_sites(2), random_state(runtime.bank, 0)
+    kept = site.store["adapter"] = random_state(runtime.bank, 1)
+    sent = {name: tensor for name, tensor in whole.items() if f".lora_{own}." not in name}
+    for adapter, refused in ((sent, False), (whole, True)):
+        ask = Ask("train", 1, {"adapter": adapter})
+        cohort = Cohort([site], runtime, ask, Stream(0), rule(AggregationConfig(rule=kind)))
+        if refused:
+            with pytest.raises(RefusedError, match="a factor that this run's rule does not have it send"):
+                cohort.starts(ask)
+        else:
+            assert_close(cohort.starts(ask)[0], kept | sent)

@@ -248,9 +248,21 @@ class Cohort:
         """The adapter that each site goes on from: field ``adapter`` as it got it, made whole.
 
         Raises:
-            RefusedError: that is no adapter, or not finite.
+            RefusedError: that is no adapter, or not finite; or as ``travelled``.
         """
-        return [self.whole(site, received(ask.payload(site.name).get("adapter"))) for site in self.sites]
+        return [self.whole(site, self.travelled(ask.payload(site.name).get("adapter"))) for site in self.sites]
+
+    def travelled(self, sent: Any) -> State:
+        """What the server has sent of an adapter, with no more than the run's rule has it send: a factor that is the
+        site's own would be lost, and the others be trained beside one that the server chose.
+
+        Raises:
+            RefusedError: it holds another factor; or as ``received``.
+        """
+        state = received(sent)
+        if state.keys() != self.rule.download(state, None, self.round).keys():
+            raise RefusedError("the server has sent a factor that this run's rule does not have it send")
+        return state
 
     def whole(self, site: Site, sent: State | None) -> State:
         """A sent adapter with what the site keeps of its own, or what every site knows without being told.

@@ -1,0 +1,37 @@
+"""The folder that a site leaves of its own adapter for its owner."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from murmura.aggregation.choosing import rule
+from murmura.aggregation.config import AggregationConfig
+from murmura.federation.exporting import Exporting
+from murmura.federation.site.answer import Host
+from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.streams import Stream
+from tests.federation.world import make_sites, make_workbench
+from tests.training.helpers import assert_same, random_state
+
+
+@pytest.mark.parametrize(
+    ("kind", "factors", "left"),
+    [("mean", "", True), ("mean", "A", False), ("mean", "AB", False), ("fedsa", "A", True), ("fedsa", "AB", False)],
+)
+def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path, kind, factors, left):
+    """Else the folder would be the server's, and its card say that it is the site's own."""
+    runtime, [site] = make_workbench(tokenizer), make_sites(3)
+    site.results, site.store["adapter"] = tmp_path, random_state(runtime.bank, 0)
+    sent = {
+        name: torch.full_like(tensor, 7.0)
+        for name, tensor in site.store["adapter"].items()
+        if any(f".lora_{factor}." in name for factor in factors)
+    }
+    host = Host([site], [Exporting()], runtime, Stream(0), rule(AggregationConfig(rule=kind)), "run")
+    [answer] = host.answer(Ask("keep", 1, {"adapter": sent}, run="run"), ["site-0"])
+    folder = tmp_path / "site-0"
+    if left:
+        assert isinstance(answer, Reply)
+        assert_same(load_file(folder / "adapter_model.safetensors"), site.store["adapter"] | sent)
+    else:
+        assert answer == Failure("site-0", "RefusedError") and not folder.exists()
