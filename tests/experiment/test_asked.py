@@ -234,6 +234,13 @@ def test_centres_are_of_all_records_unless_the_experiment_says_otherwise(tmp_pat
     assert outcome(site, "centres", hardest=True) == "RefusedError" and "of the hardest" in told(site)
 
 
+@pytest.mark.parametrize("epochs", [0, 3, 5, 10**9])
+def test_gradients_are_told_under_as_many_adapters_as_the_experiment_says(tmp_path, epochs):
+    site = host(experiment({"name": "fedit"}, augment={"pool": "pool", "strategy": "less", "less_epochs": 4}), tmp_path)
+    assert outcome(site, "features", epochs=epochs) == "RefusedError" and "other than the 4 adapters" in told(site)
+    assert outcome(site, "features", epochs=4) != "RefusedError"
+
+
 # ---- how often -------------------------------------------------------------------------------------------------------
 
 

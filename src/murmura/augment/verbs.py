@@ -132,7 +132,14 @@ class Augmenting(Verbs):
     )
     def features(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Gradients of each site's records under the adapters that the ask brings, projected and of length 1, float32
-        [adapters, records, d] (LESS, Xia et al. 2024, arXiv 2402.04333)."""
+        [adapters, records, d] (LESS, Xia et al. 2024, arXiv 2402.04333).
+
+        Raises:
+            RefusedError: these are not as many as in this run.
+        """
+        if ask["epochs"] != self.config.less_epochs:
+            planned = self.config.less_epochs
+            raise RefusedError(f"gradients are asked for under other than the {planned} adapters of this run")
         bench, replies = cohort.runtime, []
         project = projection(cohort.stream, self.config.less_dimension)
         with phase("score"):
