@@ -51,6 +51,7 @@ TRAIN = {
     "loss beyond a float": with_fields(loss=10**400),
     "adapter in 8 bits": with_adapter(lambda state: {k: v.to(torch.float8_e4m3fn) for k, v in state.items()}),
     "one tensor more, with a name to be shown": with_adapter(lambda state: {**state, "\x1b[2J": torch.zeros(2)}),
+    "adapter in 64 bits": with_adapter(lambda state: {k: v.double().fill_(1e308) for k, v in state.items()}),
     "one tensor more": with_adapter(lambda state: {**state, "more": torch.zeros(2)}),
     "adapter in tables without end": with_fields(adapter=nested(480)),
     "loss in a table with a tensor": with_fields(loss={"a": 1.0, "b": torch.zeros(1)}),

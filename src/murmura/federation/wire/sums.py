@@ -68,7 +68,7 @@ def misfit(fields: Payload, like: Payload) -> str | None:
 
     Args:
         like: a reply as all should be: each of its tensors must be there, and no other in its state, in its shape and
-            kind of number, and finite; so must each whole number and table of some, and where there are other numbers,
+            type, and finite; so must each whole number and table of some, and where there are other numbers,
             these must be such.
     """
     for field, expected in like.items():
@@ -121,7 +121,7 @@ def _misfit(found: Any, expected: torch.Tensor) -> str | None:
         return "is missing" if found is None else "is no tensor"
     if found.shape != expected.shape:
         return f"has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    if found.is_floating_point() != expected.is_floating_point():
+    if found.dtype != expected.dtype:  # what is finite in more bits may be none in these
         return f"is {found.dtype}, expected {expected.dtype}"
     return None if is_finite(found) else "holds a NaN or an infinity"
 
