@@ -2,6 +2,7 @@
 
 from collections import Counter
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def calls(monkeypatch):
 
 
 def monitor_of(**options):
-    return Monitor(None, PUBLIC_RECORDS, EvaluationConfig(**{"sample": 6, "attack_records": 40, **options}), Stream(0))
+    config = EvaluationConfig(**{"sample": 6, "attack_records": 40, **options})
+    return Monitor(SimpleNamespace(max_length=96), PUBLIC_RECORDS, config, Stream(0))
 
 
 def answers(site, ask):
@@ -193,6 +195,24 @@ def test_what_cannot_be_averaged_is_left_out(calls):
     assert [one.split(":")[0] for one in fleet.events if "left out" in one] == [
         f"the answer of site b to '{verb}' is left out" for verb in ("assess", "attack", "memorise")
     ]
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ({"rouge": -9.0}, "'rouge' is not from 0 to 1"),
+        ({"exact": 1.5}, "'exact' is not from 0 to 1"),
+        ({"prefix": -1.0}, "'prefix' is not from 0 to 96"),
+        ({"prefix": 1e300}, "'prefix' is not from 0 to 96"),
+        ({"records": 10**9}, "it tells of more than 2 records"),
+    ],
+)
+def test_figures_that_nobody_can_have_are_left_out(calls, lie, why):
+    true = {"rouge": 0.3, "exact": 0.0, "prefix": 2.0, "records": 1}
+    fleet = fleet_of(lambda site, ask: Reply(site, true | (lie if site == "b" else {})))
+    figures = monitor_of(memorisation=True, attacks=False).measure(GLOBAL, fleet, last=True)
+    assert figures["member_rouge"] == pytest.approx(0.3) and figures["member_prefix"] == 2.0
+    assert fleet.events == [f"the answer of site b to 'memorise' is left out: {why}"]
 
 
 def test_figures_of_which_sites_say_different_kinds_are_those_of_the_most(calls):

@@ -69,7 +69,17 @@ COMMIT = {
     "it failed": lambda reply: Failure(reply.site, "OSError"),
     "it failed for no reason": lambda reply: answer_of({"failed": [1], "site": reply.site}, {}),
 }
+
+
+def with_tally(change):
+    return lambda reply: Reply(reply.site, {**reply.fields, "tally": {k: change(v) for k, v in reply["tally"].items()}})
+
+
 ATTACK = {
+    "counts below 0": with_tally(lambda counts: counts - 1),
+    "more than were asked for": with_tally(lambda counts: counts + 10),
+    "far more than there are": with_tally(lambda counts: torch.full_like(counts, 1e30)),
+    "no whole numbers": with_tally(lambda counts: counts / 2),
     "no tally": with_fields(tally=5),
     "another shape": with_fields(tally={"loss difference": torch.zeros(3)}),
     "a number for a tensor": with_fields(tally={"loss difference": 1.0}),

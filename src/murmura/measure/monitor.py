@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
+
+import torch
 
 from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
@@ -186,7 +189,13 @@ class Monitor:
             own = {"upload": upload, "upload_records": -(-most // len(uploads)), "upload_cuts": other.cuts}
             each[site] = {**each.get(site, {}), **own}
         self._spare_canaries(each)
-        found = fleet.sum("attack", list(each), each=each, refused=lambda fields: _unlike(fields, nonmembers.tally))
+        bounds = {
+            "tally": max(counts.values(), default=0),
+            "upload_tally": -(-most // max(len(uploads), 1)),
+            "others": len(nonmembers.records),
+        }
+        unlike = partial(_unlike, tally=nonmembers.tally, most=bounds)
+        found = fleet.sum("attack", list(each), each=each, refused=unlike)
         figures: Figures = {"attacks": {}}
         others = found.fields.get("others") if personal else seen[0].tally
         self._note(figures, "attack", found.fields.get("tally"), others)
@@ -213,23 +222,32 @@ class Monitor:
         """Let each site have that many of its records completed; means over records."""
         each: dict[str, dict[str, Any]] = {site: {"records": count, **attacked} for site, count in counts.items()}
         self._spare_canaries(each)
-        replies = list(fleet.ask("memorise", list(each), each=each, refused=_unmeasured))
+        unfit = partial(_unmeasured, most=max(counts.values(), default=0), longest=self.runtime.max_length)
+        replies = list(fleet.ask("memorise", list(each), each=each, refused=unfit))
         weights = [reply["records"] for reply in replies]
         return {f"member_{name}": _mean([reply[name] for reply in replies], weights) for name in _CONTINUED}
 
 
-def _unlike(fields: Payload, tally: State) -> str | None:
+def _unlike(fields: Payload, tally: State, most: Mapping[str, int]) -> str | None:
     """Why the tallies of a site cannot be added to others; None where they can.
 
     Args:
         tally: as each of them must be.
+        most: how many records any site was asked to count in each field, at most.
     """
     for name, one in fields.items():
-        if one is not None and (why := misfit({name: one}, {name: tally})):
+        if one is None:
+            continue
+        if why := misfit({name: one}, {name: tally}):
             return why
-        if one is not None and any(bool((counts < 0).any() or (counts % 1).any()) for counts in one.values()):
-            return f"'{name}' counts what is no whole number of records"
+        if not all(_counts(counts, most[name]) for counts in one.values()):
+            return f"'{name}' does not count records, {most[name]} at most"
     return None
+
+
+def _counts(counts: torch.Tensor, most: int) -> bool:
+    """Whether these are how many of ``most`` records lie where."""
+    return bool((counts >= 0).all()) and bool((counts == counts.round()).all()) and float(counts.sum()) <= most
 
 
 def _without_figures(fields: Payload) -> str | None:
@@ -240,10 +258,20 @@ def _without_figures(fields: Payload) -> str | None:
     return None if isinstance(figures.get("heldout_loss") or 0.0, int | float) else "its held-out loss is no number"
 
 
-def _unmeasured(fields: Payload) -> str | None:
-    """Why what a site's records were completed with has no mean with that of others; None where it has."""
-    known = all(isinstance(fields.get(name), int | float) for name in _CONTINUED)
-    return misfit(fields, {"records": 0}) if known else "it has not all of the figures"
+def _unmeasured(fields: Payload, most: int, longest: int) -> str | None:
+    """Why what a site's records were completed with has no mean with that of others; None where it has.
+
+    Args:
+        most: how many records any site was asked to have completed, at most.
+        longest: tokens of a record.
+    """
+    if not all(isinstance(fields.get(name), int | float) for name in _CONTINUED):
+        return "it has not all of the figures"
+    for name, largest in zip(_CONTINUED, (1, 1, longest), strict=True):
+        if not 0 <= fields[name] <= largest:
+            return f"'{name}' is not from 0 to {largest}"
+    why = misfit(fields, {"records": 0})
+    return why or (f"it tells of more than {most} records" if fields["records"] > most else None)
 
 
 def attacked(sizes: Mapping[str, int | None], most: int, stream: Stream) -> dict[str, int]:
