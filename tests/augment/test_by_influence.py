@@ -1,6 +1,7 @@
 """What LESS fetches: sites answer with gradients of their own records, on a tiny model."""
 
 import random
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -33,13 +34,18 @@ class Fleet:
 
     def __init__(self, config, bench, sites, spoil=lambda found: found):
         self.config, self.bench, self.sites, self.spoil, self.asked = config, bench, sites, spoil, []
+        self.left_out = {}
 
-    def ask(self, verb, sites, each=None, **shared):
+    def ask(self, verb, sites, each=None, *, refused, **shared):
         self.asked.append((verb, list(sites), shared))
         ask = Ask(verb, 1, shared)
         cohort = Cohort([self.sites[site] for site in sites if site in self.sites], self.bench, ask, Stream(0))
         for reply in reversed(Augmenting(self.config).features(cohort, ask)):
-            yield Reply(reply.site, {"features": self.spoil(reply["features"])})
+            fields = {"features": self.spoil(reply["features"])}
+            if why := refused(fields):
+                self.left_out[reply.site] = why
+            else:
+                yield Reply(reply.site, fields)
 
 
 @pytest.fixture
@@ -121,13 +127,20 @@ def test_a_budget_in_bytes_is_spent_on_the_best(bench, sites, pool):
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda found: found[:1], lambda found: found[..., :5], lambda found: found / 0, lambda found: found[0]]
+    ("spoil", "why"),
+    [
+        (lambda found: found[:1], r"has shape \(1, 3, 512\), expected \(2, 3, 512\)"),
+        (lambda found: found[..., :5], r"has shape \(2, 3, 5\), expected \(2, 3, 512\)"),
+        (lambda found: found[0], r"has shape \(3, 512\), expected"),
+        (lambda found: found / 0, "holds a NaN or an infinity"),
+        (lambda found: found.double(), "is torch.float64, expected torch.float32"),
+        (lambda found: None, "is missing"),
+    ],
 )
-def test_gradients_that_cannot_be_used_stop_the_run_with_the_site(bench, sites, pool, spoil):
-    with pytest.raises(
-        RunError, match=r"^site heart, round 1: the gradients that came are no table of .* \[2, records"
-    ):
-        choose(bench, sites, pool, records=2, spoil=spoil)
+def test_a_site_whose_gradients_cannot_be_used_is_left_out(bench, sites, pool, spoil, why):
+    _, found, fleet = choose(bench, sites, pool, records=2, spoil=spoil)
+    assert not found and fleet.left_out.keys() == sites.keys()
+    assert re.match(f"'features' {why}", fleet.left_out["heart"])
 
 
 def test_a_warm_up_that_comes_to_nothing_stops_the_run(bench, sites, pool, tmp_path):

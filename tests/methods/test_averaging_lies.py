@@ -7,6 +7,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.frames import answer_of
 from murmura.federation.wire.messages import Failure, Reply
 from murmura.measure.config import EvaluationConfig
+from murmura.methods.fedit.config import LocalConfig
 from murmura.methods.fedit.method import LocalOnly
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.method import FewFedWeight
@@ -151,6 +152,13 @@ def test_what_a_method_cannot_read_is_left_out(tokenizer, tmp_path, made, field,
 def test_no_site_has_more_skill_than_one_that_is_always_right(tokenizer, tmp_path, skill):
     asked, verb = by_skill()
     assert finite(lead(tokenizer, asked, tmp_path, engine=lying(with_fields(skill=skill), verb), training=SGD))
+
+
+@pytest.mark.parametrize("lie", [lie for lie in TRAIN if lie.startswith("loss")])
+def test_what_a_site_says_of_an_adapter_of_its_own_is_left_out(tokenizer, tmp_path, lie):
+    alone = LocalOnly(LocalConfig(rounds=1))
+    world = lead(tokenizer, alone, tmp_path, engine=lying(TRAIN[lie], "train_alone"), training=SGD)
+    assert any(LIAR in event and "left out" in event for event in world.server.rows[-1]["events"])
 
 
 @pytest.mark.parametrize("lie", COMMIT)

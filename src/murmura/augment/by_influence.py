@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from murmura.augment.strategies import Chosen, FromPool, Rows, Selections, begin
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.errors import RunError
 from murmura.federation.forecast import Forecast, Trial, Work, seconds
-from murmura.finite import is_finite
+from murmura.federation.wire.sums import misfit
 from murmura.progress import bar, phase
 from murmura.streams import Stream
 from murmura.training.by_example import at_once
@@ -32,6 +33,7 @@ from murmura.units import FLOAT32
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
+    from murmura.federation.wire.messages import Payload
     from murmura.model_runtime import ModelRuntime
     from murmura.retrieval.pool import Pool
 
@@ -89,7 +91,7 @@ class LESS(FromPool):
     def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
         stream = self.stream(server, round) / "less"
         milestones = self._warm_up(server, pool, stream)
-        told = self._told(fleet, sites, milestones, round)
+        told = self._told(fleet, sites, milestones)
         rows = self._drawn(pool, self.config.less_sample, stream / "sample")
         scores = self._scored(server, pool, rows, milestones, list(told.values()))
         free, given = np.ones(len(rows), dtype=bool), {}
@@ -134,20 +136,12 @@ class LESS(FromPool):
             )
             raise RunError(what, where=f"{where}, step {error.step}", fix="Lower augment.less_lr.") from None
 
-    def _told(
-        self, fleet: Fleet, sites: Sequence[str], milestones: Sequence[Milestone], round: int
-    ) -> dict[str, torch.Tensor]:
+    def _told(self, fleet: Fleet, sites: Sequence[str], milestones: Sequence[Milestone]) -> dict[str, torch.Tensor]:
         """What each site has answered."""
         sent: dict[str, Any] = {field(epoch): one.state for epoch, one in enumerate(milestones)}
-        told = {}
-        for reply in fleet.ask("features", sites, epochs=len(milestones), **sent):
-            found, ends = reply.fields.get("features"), (len(milestones), self.config.less_dimension)
-            known = isinstance(found, torch.Tensor) and found.dim() == 3 and is_finite(found)
-            if found is None or not known or (found.shape[0], found.shape[2]) != ends:
-                what = f"the gradients that came are no table of finite numbers [{ends[0]}, records, {ends[1]}]"
-                fix = "Use the same release and the same options there."
-                raise RunError(what, where=f"site {reply.site}, round {round}", fix=fix)
-            told[reply.site] = found
+        unfit = partial(_unfit, epochs=len(milestones), dimension=self.config.less_dimension)
+        replies = fleet.ask("features", sites, refused=unfit, epochs=len(milestones), **sent)
+        told = {reply.site: reply["features"] for reply in replies}
         return {site: told[site] for site in sites if site in told}
 
     def _scored(
@@ -171,6 +165,13 @@ class LESS(FromPool):
         if count is None or count >= len(free):
             return free
         return np.sort(stream.numpy().choice(free, count, replace=False))
+
+
+def _unfit(fields: Payload, epochs: int, dimension: int) -> str | None:
+    """Why gradients that a site has sent cannot be compared with those of the pool; None where they can."""
+    found = fields.get("features")
+    records = found.shape[1] if isinstance(found, torch.Tensor) and found.ndim > 1 else 0
+    return misfit(fields, {"features": torch.empty(epochs, records, dimension, device="meta")})
 
 
 def _tokenised(bench: ModelRuntime, pool: Pool, rows: Rows) -> Iterator[tuple[int, Tokenised]]:

@@ -1,8 +1,10 @@
 import json
 from collections import Counter
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
@@ -279,6 +281,21 @@ def test_locit_sg_keeps_adapters_at_the_sites_and_writes_with_them(go, bench, dr
     first, second = drafted[:3], drafted[3:]
     assert all(same(order.adapter, server.adapter) for order in first)
     assert not any(same(order.adapter, server.adapter) for order in second)
+
+
+def test_counts_are_a_table_of_what_there_is_to_count():
+    """Names that a site makes up would stand in the report."""
+    server, refused = SimpleNamespace(adapter={"w": torch.zeros(2)}, round=1, lr=lambda _: 0.1), []
+    server.ask_personal = lambda *_, **asked: refused.append(asked["refused"]) or ()
+    alone, together = made(name="locit-sg"), made(name="fedmit")
+    alone.round(server, SimpleNamespace(round=1), [], {})
+    state = {"adapter": server.adapter, "examples": 1}
+    for unfit, fields in ((refused[0], {}), (together._unfit(server, "improve_together"), state)):
+        assert unfit(fields | {"loss": None, "counts": {"drafts.kept": 2}}) is None
+        for told in (None, "x", [1], {"drafts.kept": None}, {"drafts.kept": 2, "site heart lies": 1}):
+            assert "'counts' is not" in unfit(fields | {"loss": 1.0, "counts": told})
+        assert "'counts' is not" in unfit(fields | {"loss": 1.0})
+        assert "'loss' is not" in unfit(fields | {"loss": "x", "counts": {}})
 
 
 def test_accumulated_records_stay_at_the_site_and_are_trained_on_again(go, drafted, monkeypatch):

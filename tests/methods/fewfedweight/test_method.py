@@ -1,4 +1,7 @@
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
@@ -10,7 +13,7 @@ from murmura.generation.writer import Completion
 from murmura.methods.fewfedweight import method as module
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.method import FewFedWeight
-from murmura.methods.fewfedweight.weights import energy_weights
+from murmura.methods.fewfedweight.weights import energy_weights, skill
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining
 from tests.aggregation.means import weighted_mean
@@ -192,3 +195,16 @@ def test_the_plan():
     found = [method().forecast(Part([None] * size, 1, True, LocalTraining(batch_size=1))) for size in (10, 1)]
     assert found[0].steps == LocalTraining().epochs * (10 + 20)
     assert sum(one.tokens for one in found) == 8 * (10 + 2 + 1 + 1)
+
+
+def test_what_a_site_says_of_its_skill_and_counts_is_held_to_what_there_is():
+    """One number that is too large would be all of the mean."""
+    state = {"w": torch.zeros(2)}
+    unfit = method()._unfit(SimpleNamespace(adapter=state, round=1), "improve")
+    fields = {"adapter": state, "examples": 1, "loss": 0.5, "counts": {"pseudo.used": 2}, "skill": skill(0.0)}
+    assert unfit(fields) is None and unfit(fields | {"skill": 0.0, "counts": {}}) is None
+    for told in (None, "1", [1.0], 1e300, 7.0, -0.1, torch.ones(2), {}):
+        assert unfit(fields | {"skill": told}) == "'skill' is no number from 0 to 6.91"
+    assert "'skill'" in unfit({name: told for name, told in fields.items() if name != "skill"})
+    for told in (None, [1], {"pseudo.used": -1}, {"pseudo.used": 2, "site kidney lies": 1}):
+        assert "'counts' is not" in unfit(fields | {"counts": told})

@@ -68,8 +68,8 @@ def misfit(fields: Payload, like: Payload) -> str | None:
 
     Args:
         like: a reply as all should be: each of its tensors must be there, and no other in its state, in its shape and
-            type, and finite; so must each whole number and table of some, and where there are other numbers,
-            these must be such.
+            type, and finite; so must each whole number, and each table, with no other keys, of whole numbers;
+            and where there are other numbers, these must be such.
     """
     for field, expected in like.items():
         found = fields.get(field)
@@ -91,9 +91,10 @@ def misfit(fields: Payload, like: Payload) -> str | None:
 
 
 def _is_number(found: Any, expected: Any) -> bool:
-    """Whether a value is a number where that is expected, or a table; tables and whole numbers must be there."""
+    """Whether a value is a number where that is expected, or a table of counts; a number that is not whole may be
+    missing."""
     if isinstance(expected, Mapping):
-        return isinstance(found, Mapping) and all(is_count(one) for one in found.values())
+        return isinstance(found, Mapping) and found.keys() <= expected.keys() and all(map(is_count, found.values()))
     if isinstance(expected, float):
         return found is None or (isinstance(found, int | float) and not isinstance(found, bool))
     return not isinstance(expected, int) or is_count(found)

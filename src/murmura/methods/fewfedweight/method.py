@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
 
+_MOST = skill(0) + 1e-9  # as far as machines agree on a logarithm
 _ANEW = "what sites train on is written anew in each round, which no control variate can stand for"
 
 
@@ -41,6 +42,7 @@ class FewFedWeight(Averaging):
     """
 
     config: FewFedWeightConfig
+    counted = tuple(f"pseudo.{fate}" for fate in ("used", "empty", "cut_off", "no_sentence", "does_not_fit"))
     traits = AveragingTraits(
         label="FewFedWeight",
         single_replies="which of two weights counts for a site's adapter is known only when all have answered",
@@ -73,6 +75,16 @@ class FewFedWeight(Averaging):
                 by_skill.add(reply["adapter"], min(told, skill(0.0)))
         server.count({"mean.by_skill" if by_skill.count else "mean.by_size": 1})
         yield (by_skill if by_skill.count else by_size).result(), 1.0
+
+    def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
+        unfit = super()._unfit(server, verb)
+
+        def unskilled(fields: Payload) -> str | None:
+            told = fields.get("skill")
+            known = isinstance(told, int | float) and 0 <= told <= _MOST
+            return unfit(fields) if known else f"'skill' is no number from 0 to {_MOST:.2f}"
+
+        return unskilled
 
     @verb(
         releases={
