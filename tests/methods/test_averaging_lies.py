@@ -26,7 +26,7 @@ def with_adapter(change):
 
 
 def with_tally(change):
-    return lambda reply: Reply(reply.site, {"tally": {name: change(one) for name, one in reply["tally"].items()}})
+    return lambda reply: Reply(reply.site, {**reply.fields, "tally": {k: change(v) for k, v in reply["tally"].items()}})
 
 
 def nested(depth):
@@ -70,10 +70,6 @@ COMMIT = {
     "it failed": lambda reply: Failure(reply.site, "OSError"),
     "it failed for no reason": lambda reply: answer_of({"failed": [1], "site": reply.site}, {}),
 }
-
-
-def with_tally(change):
-    return lambda reply: Reply(reply.site, {**reply.fields, "tally": {k: change(v) for k, v in reply["tally"].items()}})
 
 
 ATTACK = {

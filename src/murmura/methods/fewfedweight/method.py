@@ -63,20 +63,18 @@ class FewFedWeight(Averaging):
         tokens = c.answer_tokens * (own + min(own, c.error_records))
         return replace(super().forecast(part), steps=part.steps(own, 2 * own), tokens=tokens)
 
-    def like(self, server: Server, verb: str) -> Payload:
-        return {**super().like(server, verb), "skill": 0.0}
-
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
         """The mean upload by skill, or by numbers of records where no site has any, as one contribution."""
         by_skill, by_size = WeightedMean(), WeightedMean()
         for reply in replies:
             by_size.add(reply["adapter"], reply["examples"])
-            if (told := reply.fields.get("skill") or 0.0) > 0:
-                by_skill.add(reply["adapter"], min(told, skill(0.0)))
+            if reply["skill"] > 0:
+                by_skill.add(reply["adapter"], reply["skill"])
         server.count({"mean.by_skill" if by_skill.count else "mean.by_size": 1})
         yield (by_skill if by_skill.count else by_size).result(), 1.0
 
     def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
+        """As for any average; nor can a reply be with more skill than that of a site that is always right."""
         unfit = super()._unfit(server, verb)
 
         def unskilled(fields: Payload) -> str | None:
