@@ -1,16 +1,16 @@
 """What is fetched for centres that sites have sent: here sites are scripted, and vectors are chosen by hand."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from murmura.augment.by_centres import ByCentres, _centres
+from murmura.augment.by_centres import ByCentres, _unfit
 from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import choosing, weigh
-from murmura.errors import RunError
 from murmura.federation.wire.messages import Reply
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.retrieval.approximate import Index
@@ -43,14 +43,22 @@ class Fleet:
     """Sites that answer with these centres, in another order than they are asked in."""
 
     def __init__(self, centres):
-        self.centres, self.asked = centres, []
+        self.centres, self.asked, self.left_out = centres, [], {}
 
-    def ask(self, verb, sites, each=None, **shared):
+    def fields(self, site):
+        points, sizes = self.centres[site]
+        return {"centres": table(points), "sizes": torch.tensor(sizes, dtype=torch.int64)}
+
+    def ask(self, verb, sites, each=None, *, refused, heard, **shared):
         self.asked.append((verb, list(sites), each, shared))
         for site in reversed(sites):
             if site in self.centres:
-                points, sizes = self.centres[site]
-                yield Reply(site, {"centres": table(points), "sizes": torch.tensor(sizes, dtype=torch.int64)})
+                reply = Reply(site, self.fields(site))
+                heard(reply)
+                if why := refused(reply.fields):
+                    self.left_out[site] = why
+                else:
+                    yield reply
 
 
 def table(points):
@@ -234,37 +242,48 @@ def test_the_hardest_are_asked_for_only_when_records_are_chosen_again(tmp_path):
         assert shared == {"hardest": hardest} and bool(each) == hardest
 
 
-def test_what_a_site_says_of_its_epsilon_is_kept_though_another_one_stops_the_round(tmp_path):
+def test_what_a_site_says_of_its_epsilon_is_kept_though_it_is_left_out(tmp_path):
     class Noisy(Fleet):
-        def ask(self, verb, sites, each=None, **shared):
-            for reply in super().ask(verb, sites, each, **shared):
-                privacy = {"plan": "the plan", "epsilon": 3.0, "refused": None}
-                yield Reply(reply.site, {**reply.fields, "privacy": privacy})
+        def fields(self, site):
+            return super().fields(site) | {"privacy": {"plan": "the plan", "epsilon": 3.0, "refused": None}}
 
     server, pool = Server(), make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
     server.journal = journals()
     config = AugmentConfig(pool="pool", records=1, noise_multiplier=2.0, clusters=1)
     fleet = Noisy({"a": ([(1.0, 0.0)], [2]), "b": ([(math.nan, 0.0)], [1]), "c": ([(1.0, 0.0)], [2])})
-    with pytest.raises(RunError, match="site b"):  # c has answered before, a has not
-        choosing(config).choose(server, fleet, ["a", "b", "c"], pool, 1)
-    assert set(server.journal("reported", ReportedEpsilons).last) == {"b", "c"}
+    found = choosing(config).choose(server, fleet, ["a", "b", "c"], pool, 1)
+    assert set(found) == {"a", "c"} and set(fleet.left_out) == {"b"}
+    assert set(server.journal("reported", ReportedEpsilons).last) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("fields", [{}, {"centres": None, "sizes": None}, {"centres": 1.0, "sizes": {"a": 1}}])
 def test_what_is_no_table_of_centres_is_told_as_such(fields):
-    with pytest.raises(RunError, match=r"^site a, round 1: .*not a table of finite numbers"):
-        _centres(Reply("a", fields), 2, 1)
+    assert re.match("'centres' is (missing|no tensor)", _unfit(fields, 1, 2))
+
+
+def test_centres_are_of_the_encoders_numbers_where_texts_can_be_and_as_many_as_were_asked_for():
+    points, sizes = torch.eye(2, 3), torch.tensor([2, 1])
+    assert _unfit({"centres": points, "sizes": sizes}, 2, 3) is None
+    for other, why in (
+        (points.double() * 1e300, "is torch.float64"),
+        (points * 3e38, "where no mean of texts can be"),
+        (points * 1.01, "where no mean of texts can be"),
+        (torch.eye(3), r"has shape \(3, 3\), expected \(2, 3\)"),
+    ):
+        assert re.search(why, _unfit({"centres": other, "sizes": sizes}, 2, 3))
+    for other, why in ((sizes - 1, "a cluster of nothing"), (sizes > 1, "is torch.bool"), (None, "is missing")):
+        assert re.search(why, _unfit({"centres": points, "sizes": other}, 2, 3))
 
 
 @pytest.mark.parametrize(
     ("points", "sizes", "said"),
     [
-        ([(1.0, 0.0, 0.0)], [1], "3 dimensions, and 2 are expected"),
-        ([(1.0, 0.0)], [1, 2], "not a table"),
-        ([(math.nan, 0.0)], [1], "not a table of finite numbers"),
+        ([(1.0, 0.0, 0.0)], [1], r"has shape \(1, 3\), expected \(1, 2\)\. Use the same release and the same encoder"),
+        ([(1.0, 0.0)], [1, 2], r"'sizes' has shape \(2,\), expected \(1,\)"),
+        ([(math.nan, 0.0)], [1], "holds a NaN or an infinity"),
     ],
 )
-def test_centres_that_cannot_be_used_stop_the_run_with_the_site(tmp_path, points, sizes, said):
+def test_a_site_whose_centres_cannot_be_used_is_left_out(tmp_path, points, sizes, said):
     pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
-    with pytest.raises(RunError, match=rf"^site a, round 1: .*{said}"):
-        choose(pool, {"a": (points, sizes)}, records=1)
+    _, found, fleet = choose(pool, {"a": (points, sizes), "b": ([(1.0, 0.0)], [2])}, records=1)
+    assert list(found) == ["b"] and re.search(said, fleet.left_out["a"])

@@ -20,12 +20,11 @@ import torch
 from murmura.augment import noise
 from murmura.augment.config import ENCODER, SITE_ENCODER
 from murmura.augment.strategies import Chosen, FromPool, Rows, Selections
-from murmura.errors import RunError
 from murmura.federation.forecast import Forecast, Trial, Work, seconds
-from murmura.finite import is_finite
+from murmura.federation.wire.sums import misfit
 from murmura.retrieval.approximate import Index
 from murmura.retrieval.cache import Cached
-from murmura.retrieval.centres import Centres
+from murmura.retrieval.centres import LONGEST, Centres
 from murmura.retrieval.projector import Projector, ProjectorTraining, train
 from murmura.retrieval.search import Found, in_turn, nearest
 from murmura.retrieval.selection import covering, facility_location, greedy
@@ -186,11 +185,16 @@ class ByCentres(FromPool):
             asked["starts"] = noise.starts(self.config, pool, encoder, server.stream / "augment" / "starts")
             noise.asked(server, self.config, sites)
             self.guarantee = noise.guaranteed(server, self.config)
-        told = {}
-        for reply in fleet.ask("centres", sites, each, **asked):
-            if "privacy" in reply.fields:  # first of all: the centres have left, whatever becomes of the others
+
+        def heard(reply: Reply) -> None:
+            if "privacy" in reply.fields:
                 noise.reported(server).record(reply.site, reply["privacy"], answers=1)
-            told[reply.site] = _centres(reply, width, round)
+
+        unfit = partial(_unfit, clusters=self.config.clusters, width=width)
+        told = {
+            reply.site: Centres(reply["centres"].numpy(), reply["sizes"].numpy())
+            for reply in fleet.ask("centres", sites, each, refused=unfit, heard=heard, **asked)
+        }
         if self.config.noise_multiplier is not None:
             self.guarantee = noise.guaranteed(server, self.config)
         few = {site: len(own) for site, own in told.items() if len(own) < self.config.clusters}
@@ -327,19 +331,19 @@ class Direct(ByCentres):
         return found
 
 
-def _centres(reply: Reply, width: int, round: int) -> Centres:
-    """What a site has sent, as far as it can be used.
+def _unfit(fields: Payload, clusters: int, width: int) -> str | None:
+    """Why what a site has sent is not the centres that it was asked for; None where it is.
 
-    Raises:
-        RunError: it cannot.
+    Args:
+        clusters: how many there are at most.
+        width: of the vectors of its encoder.
     """
-    sent = [reply.fields.get(name) for name in ("centres", "sizes")]
-    points, sizes = (one if isinstance(one, torch.Tensor) else torch.zeros(0) for one in sent)
-    if points.ndim != 2 or sizes.shape != points.shape[:1] or not is_finite(points):
-        what = "the centres that came are not a table of finite numbers with a size for each"
-    elif points.shape[1] != width:
-        what = f"the centres have {points.shape[1]} dimensions, and {width} are expected: another encoder is used there"
-    else:
-        return Centres(points.float().numpy(), sizes.long().numpy())
-    fix = "Use the same release and the same encoder there."
-    raise RunError(what, where=f"site {reply.site}, round {round}", fix=fix)
+    points = fields.get("centres")
+    count = min(len(points), clusters) if isinstance(points, torch.Tensor) and points.ndim else 0
+    like = {"centres": torch.empty(count, width), "sizes": torch.empty(count, dtype=torch.int64)}
+    if why := misfit(fields, like):
+        return f"{why}. Use the same release and the same encoder there"
+    if bool((fields["sizes"] < 1).any()):
+        return "'sizes' holds a cluster of nothing"
+    too_long = bool((fields["centres"].norm(dim=1) > LONGEST).any())
+    return "'centres' holds some where no mean of texts can be" if too_long else None

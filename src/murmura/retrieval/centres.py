@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from murmura.data.selection import kmeans
 
+LONGEST = 1 + 1e-3
+"""Of a mean of vectors of length 1, as far as encoders are exact."""
+
 
 @dataclass(frozen=True)
 class Centres:

@@ -171,6 +171,7 @@ class Fleet:
         *,
         refused: Callable[[Payload], str | None] | None = None,
         read: Callable[[Payload], Payload] | None = None,
+        heard: Callable[[Reply], None] | None = None,
         **shared: Any,
     ) -> Iterator[Reply]:
         """Ask sites to do something; replies come one by one, so that a sum never holds more than one.
@@ -184,6 +185,8 @@ class Fleet:
             refused: says why a reply does not count though it is what the verb declares; None where it does.
             read: what the fields of a reply stand for, where they travel in another form; a ``RunError`` of it says why
                 they do not.
+            heard: is called with each reply that is what the verb declares, whether it is refused then or not: what has
+                left a site has cost it something.
             shared: fields for all of them.
 
         Raises:
@@ -192,7 +195,7 @@ class Fleet:
         """
         if owner(self.verbs, verb).secure(verb) is not None:
             raise RunError(f"replies to '{verb}' leave sites in secure sums alone", where=f"round {self.round}")
-        for reply in self._replies(verb, sites, each, shared, misfits=refused, read=read):
+        for reply in self._replies(verb, sites, each, shared, misfits=refused, read=read, heard=heard):
             if self.listener is not None:
                 self.listener(reply)
             yield reply
@@ -291,6 +294,7 @@ class Fleet:
         like: Payload | None = None,
         misfits: Callable[[Payload], str | None] | None = None,
         read: Callable[[Payload], Payload] | None = None,
+        heard: Callable[[Reply], None] | None = None,
         under: Unmasking | None = None,
         needed: int | None = None,
     ) -> Iterator[Reply]:
@@ -311,6 +315,8 @@ class Fleet:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
                 self._entered()
+            if heard is not None and not why:
+                heard(reply)
             if read is not None and not why:
                 try:
                     reply = Reply(reply.site, read(reply.fields))

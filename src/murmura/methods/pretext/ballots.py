@@ -12,13 +12,11 @@ from murmura.errors import PrivacyError, RefusedError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.voting import cosines, counted, distances, fault, nearest, normalised
 from murmura.progress import phase
+from murmura.retrieval.centres import LONGEST
 from murmura.retrieval.search import Vectors
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort, Site
-
-
-_LONGEST = 1 + 1e-3  # of a mean of vectors of length 1, as far as encoders are exact
 
 
 class Ballots:
@@ -71,7 +69,7 @@ def required(candidates: torch.Tensor) -> torch.Tensor:
     where = candidates.numpy()
     if where.ndim != 2 or not len(where) or where.dtype != np.float32 or not np.isfinite(where).all():
         raise RefusedError(f"candidates are asked about that are no vectors, but {where.dtype} {list(where.shape)}")
-    if np.linalg.norm(where.astype(np.float64), axis=1).max() > _LONGEST:
+    if np.linalg.norm(where.astype(np.float64), axis=1).max() > LONGEST:
         raise RefusedError("candidates are asked about that stand where no text can")
     return candidates
 
