@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
+    from murmura.federation.wire.messages import Payload
 
 ACCOUNTANT = "the formula of DP-Prompt"
 ASKED = "paraphrases"
@@ -41,7 +42,12 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     with phase("score"):
         low, high = logit_bounds(server.runtime.another(OPTION), read)
     server.journal(ASKED, _asked).append({"at": now()})
-    found = sent(fleet.ask("paraphrase", fleet.sites, low=low, high=high), fleet.sites)
+    most = config.texts_per_site
+
+    def too_many(fields: Payload) -> str | None:
+        return f"it holds more than {most} texts" if len(fields.get("texts") or ()) > most else None
+
+    found = sent(fleet.ask("paraphrase", fleet.sites, refused=too_many, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)
     return [text for text in found if text.strip()]
 
