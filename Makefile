@@ -171,7 +171,7 @@ results: records .venv/stamp
 	$(call STUDY,dplora)
 	$(call COMPARE,dplora/dplora,dplora)
 	$(subst bfloat16,float32,$(call STUDY,dplora)) --more
-	$(call COMPARE,dplora/dplora,dplora/more) --rates 1 --seeds 1
+	$(call COMPARE,dplora/more,dplora/more)
 
 clean:
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -8,7 +8,8 @@ out, and attacks compare members with them.
 
 Sites train by SGD, as the paper's formulas do, so that the clipping norm counts and noise averages out. (AdamW that
 begins afresh in a round of a single step moves every weight by the rate, whatever its gradient.) Every arm has a rate
-of its own. ``--more`` adds T-FedAvg, CMFL and other ranks. ``--full`` writes the comparison for a large machine.
+of its own. ``--more`` writes runs/dplora/more.toml instead, with T-FedAvg, CMFL and other ranks. ``--full`` writes the
+comparison for a large machine.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ SMALL, FULL = runs.scales(
 def main() -> None:
     """Write the comparison and its records."""
     parser = runs.parser(__doc__)
-    parser.add_argument("--more", action="store_true", help="T-FedAvg, CMFL and other ranks, too")
+    parser.add_argument(
+        "--more", action="store_true", help="T-FedAvg, CMFL and other ranks, in a comparison of their own"
+    )
     options = runs.parse(parser)
     scale = FULL if options.full else SMALL
     short_questions(options.data, options.out, scale.words, SITES * scale.records + scale.heldout)
     written = comparison(options.model, options.dtype, scale)
     if options.more:
-        written["compare"]["arms"] += more()
-    runs.save(written, options.out / "dplora.toml")
+        runs.save(more(written), options.out / "more.toml", options.out / "more")
+    else:
+        runs.save(written, options.out / "dplora.toml")
 
 
 def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
@@ -82,16 +86,19 @@ def comparison(model: str, dtype: str, scale: runs.Scale) -> dict[str, Any]:
     }
 
 
-def more() -> list[dict[str, Any]]:
-    """What sends less without noise, and DP-LoRA at ε = 8 with fewer and more weights, on which noise lies."""
-    return [
+def more(written: dict[str, Any]) -> dict[str, Any]:
+    """What sends less without noise, and DP-LoRA at ε = 8 with fewer and more weights, on which noise lies: one seed,
+    and for all the rate that DP-LoRA takes with ε = 8."""
+    arms = [
+        {"name": "no noise", "method": {"noise_multiplier": 0.0}},
         {"name": "T-FedAvg", "method": {"name": "tfedavg"}},
         {"name": "CMFL", "method": {"name": "cmfl"}},
         *(
             {"name": f"rank {rank}, ε=8", "lora": {"rank": rank, "alpha": 2.0 * rank}, "method": {"epsilon": 8.0}}
-            for rank in (1, 16)
+            for rank in (1, RANK, 16)
         ),
     ]
+    return written | {"compare": {"name": "more", "seeds": 1, "rates": [1.0], "arms": arms}}
 
 
 if __name__ == "__main__":

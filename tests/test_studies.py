@@ -165,15 +165,18 @@ def test_dplora(study, data, tmp_path, scale):
     rows = study("runs").read_rows(out / "questions.jsonl")
     assert len({row["instruction"] for row in rows}) == len(rows) == 40
     table = module.comparison("smollm2-135m", "bfloat16", sizes)
-    table["compare"]["arms"] += module.more()
     (out / "dplora.toml").write_text(tomli_w.dumps(table))
+    (out / "more.toml").write_text(tomli_w.dumps(module.more(table)))
     _, arms = load_arms([out / "dplora.toml"])
     experiments = [arm.experiment for arm in arms]
     assert {e.training.optimizer for e in experiments} == {"sgd"} and {len(arm.rates) for arm in arms} == {
         len(sizes.rates)
     }
     assert [e.method.epsilon for e in experiments if e.aggregation.rule.kind == "ffa"] == sizes.epsilons
-    assert {e.lora.rank for e in experiments} == {1, module.RANK, 16}
+    _, arms = load_arms([out / "more.toml"])
+    assert {arm.experiment.lora.rank for arm in arms} == {1, module.RANK, 16} and {arm.rates for arm in arms} == {
+        (1.0,)
+    }
 
 
 @pytest.mark.parametrize("scale", ["SMALL", "FULL"])

@@ -40,10 +40,10 @@ def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
     return beside if (Path(beside) / "config.json").is_file() else value
 
 
-_NAMING = (AfterValidator(_beside_the_file), AfterValidator(_model_beside_the_file))
-Source = Annotated[str, _NAMING[0]]
+_SOURCE = AfterValidator(_beside_the_file)
+Source = Annotated[str, _SOURCE]
 """A path relative to the experiment file it is written in, or the name of something that is not on this disk."""
-ModelSource = Annotated[str, _NAMING[1]]
+ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
 WITH_UNIT = BeforeValidator(bytes_of, json_schema_input_type=Annotated[int, Field(ge=0)] | str)
 """For a number of bytes, which may come with its unit: "50MB"."""
@@ -178,13 +178,13 @@ class Section(BaseModel):
         return found
 
     def sources(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """What options name that is on this disk or may be, each by the option's full name in dots."""
+        """What options name that is on this disk or may be, but for models, each by the option's full name in dots."""
         for name, field in type(self).model_fields.items():
             value, kinds = getattr(self, name), [*_kinds(field.annotation), *field.metadata]
             for part in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(part, Section):
                     yield from part.sources(f"{prefix}{name}.")
-                elif isinstance(part, str) and any(kind in kinds for kind in _NAMING):
+                elif isinstance(part, str) and _SOURCE in kinds:
                     yield f"{prefix}{name}", part
 
     def refuse_idle(self, options: Iterable[str], reason: str) -> None:

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import asdict
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment import Experiment
 from murmura.experiment.inputs import inputs, require_same_inputs
 from murmura.experiment.run import run
 from murmura.runs.folder import RunFolder
@@ -79,6 +81,61 @@ def test_where_it_is_not_noted_nobody_knows(asked, tmp_path):
         run(asked(2), resume=True)
 
 
+@pytest.mark.parametrize("line", ["[]", '{"option": "data.train"}', '{"option": 1, "name": 2, "files": 3}'])
+def test_a_damaged_note_is_told(asked, tmp_path, line):
+    run(asked(1))
+    (tmp_path / "run" / INPUTS).write_text(line + "\n")
+    with pytest.raises(CheckpointError, match=r"inputs\.jsonl"):
+        run(asked(2), resume=True)
+
+
+def noted(experiment):
+    return {one.option: set(one.files) for one in inputs(experiment)}
+
+
+def test_of_a_model_is_noted_what_it_is_loaded_from(asked, tmp_path):
+    folder = tmp_path / "model"
+    before = noted(asked(1))["model.name"]
+    (folder / "1_Pooling").mkdir()
+    (folder / "checkpoint-5").mkdir()
+    for name in ("model.onnx", "model.gguf", "tf_model.h5", "pytorch_model.bin", "README.md", "checkpoint-5/a.json"):
+        (folder / name).touch()
+    (folder / "1_Pooling" / "config.json").touch()
+    assert noted(asked(1))["model.name"] == before | {"1_Pooling/config.json"}
+
+
+def test_a_folder_that_is_called_like_a_model_is_none(asked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MURMURA_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "smollm2-135m").mkdir()
+    (tmp_path / "smollm2-135m" / "metrics.jsonl").touch()
+    other = small.experiment(tmp_path, "smollm2-135m")
+    assert "model.name" not in noted(other)
+
+
+def test_models_are_noted_that_the_run_loads_and_no_others(asked, tmp_path):
+    models = dict.fromkeys(("generator", "paraphraser", "variation_model"), str(tmp_path / "model"))
+    table = {
+        "model": {"name": "model"},
+        "data": {"train": "sites", "heldout": "heldout.jsonl", "fields": {"text": "output"}},
+        "method": {"name": "pretext", "public": "heldout.jsonl", **models},
+    }
+    found = noted(Experiment.of(table, base=tmp_path))
+    assert found.keys() >= {"method.generator", "method.variation_model", "method.public"}
+    assert "method.paraphraser" not in found
+
+
+def test_what_is_ignored_among_sites_is_not_read(asked, tmp_path):
+    (tmp_path / "sites" / "notes.txt").write_text("mine")
+    ignoring = small.experiment(tmp_path, tmp_path / "model", data={"sites": {"ignore": ["notes.txt"]}})
+    assert noted(ignoring)["data.train"] == {"heart.jsonl", "skin.jsonl"}
+
+
+def test_a_server_of_sites_elsewhere_reads_no_records_that_the_experiment_was_made_with(asked, tmp_path):
+    away = small.experiment(tmp_path, tmp_path / "model", run={"engine": "flower"})
+    assert noted(away).keys() == {"model.name"}
+
+
 def test_what_is_noted_is_of_each_file_and_for_the_owner(asked, tmp_path):
     run(asked(1))
     lines = [json.loads(line) for line in (tmp_path / "run" / INPUTS).read_text().splitlines()]
@@ -86,5 +143,5 @@ def test_what_is_noted_is_of_each_file_and_for_the_owner(asked, tmp_path):
     found = {line["option"]: sorted(line["files"]) for line in lines[1:]}
     assert found["data.train"] == ["heart.jsonl", "skin.jsonl"] and found["data.heldout"] == ["heldout.jsonl"]
     assert "model.safetensors" in found["model.name"] and "data.encoder" not in found
-    assert lines[1:] == inputs(asked(2))
+    assert lines[1:] == [asdict(one) for one in inputs(asked(2))]
     require_same_inputs(RunFolder(tmp_path / "run"), asked(2))

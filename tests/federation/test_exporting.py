@@ -27,7 +27,7 @@ def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path
         for name, tensor in site.store["adapter"].items()
         if any(f".lora_{factor}." in name for factor in factors)
     }
-    host = Host([site], [Exporting()], runtime, Stream(0), rule(AggregationConfig(rule=kind)), "run")
+    host = Host([site], [Exporting()], runtime, Stream(0), rule(AggregationConfig(rule=kind)), run="run")
     [answer] = host.answer(Ask("keep", 1, {"adapter": sent}, run="run"), ["site-0"])
     folder = tmp_path / "site-0"
     if left:

@@ -56,13 +56,19 @@ def test_seeds_of_one_method_become_mean_and_sample_standard_deviation(tmp_path)
     assert row.cells["bytes_up"].spread(figure("bytes_up")) == "± 0"
 
 
-@pytest.mark.parametrize(("drawn", "rows"), [("", 2), ("heldout_records = 4\n", 1)])
-def test_seeds_that_were_measured_on_other_records_share_a_row_only_where_each_draws_its_own(tmp_path, drawn, rows):
+@pytest.mark.parametrize(
+    ("drawn", "kind", "rows"),
+    [("", "instruction", 2), ("heldout_records = 4\n", "instruction", 1), ("", "labelled", 1)],
+)
+def test_seeds_that_were_measured_on_other_records_share_a_row_only_where_each_draws_its_own(
+    tmp_path, drawn, kind, rows
+):
     sets = [RecordSet(4, letter * 64) for letter in "ab"]
     folders = [
         write_run(
             tmp_path / str(seed),
             seed=seed,
+            kind=kind,
             more=f'train = "sites"\nheldout = "heldout.jsonl"\n{drawn}',
             measured=Measured(records, records, RecordSet(0, "none")),
         )

@@ -230,11 +230,16 @@ def test_what_killed_processes_left_half_written_is_no_site_and_is_removed(used)
     assert not list(used.path.rglob("*.partial"))
 
 
-@pytest.mark.parametrize(
-    "afterwards", [RunFolder.drop_checkpoints, lambda folder: folder.prepare(resume=True, needed=0)]
-)
+def opened(folder):
+    with folder.opened(resume=True, overwrite=False):
+        pass
+
+
+@pytest.mark.parametrize("afterwards", [RunFolder.drop_checkpoints, opened])
 def test_of_checkpoints_that_a_killed_process_had_begun_to_remove_nothing_stays(used, monkeypatch, afterwards):
+    """Its run is finished, and refuses to go on before it would make its folder ready."""
     (used.checkpoint / "round-0001" / "sums").touch()
+    (used.checkpoint / "sent.json").touch()
 
     def killed(path):
         raise KeyboardInterrupt

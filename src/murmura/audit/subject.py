@@ -70,13 +70,13 @@ def subject(path: Path) -> Subject:
     """
     folder = RunFolder(path)
     experiment = finished(path)
-    require_same_inputs(folder, experiment)
     if experiment.run.engine not in SIMULATIONS:
         raise ConfigError(
             f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",
             where=str(path),
             fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
         )
+    require_same_inputs(folder, experiment)
     released = Released(experiment, folder)
     runtime = runtime_over(experiment, released.bank, released.tokenizer, released.start)
     stream = Stream(experiment.run.seed)

@@ -4,61 +4,91 @@ same."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from murmura import models
 from murmura.data.folder import is_passed_over
 from murmura.errors import CheckpointError
 from murmura.experiment.config import Experiment
+from murmura.experiment.resources import declared
+from murmura.experiment.validate import method_of
+from murmura.resources import full_name
 from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import INPUTS
+from murmura.runs.schema import SIMULATIONS, Input
 from murmura.units import listing
 
 
-def inputs(experiment: Experiment) -> list[dict[str, Any]]:
-    """Of each option that names a file, or a folder of files such as a model's: what it says, and SHA-256 of these
-    files by their names, in hexadecimal. What is not on this disk is left out; nothing is fetched."""
-    found = []
-    for option, name in experiment.sources():
-        if option == "data.encoder" and not experiment.data.may_cluster:  # it has nothing to do
-            continue
-        path = Path(name).expanduser()
-        place = path if path.exists() else models.kept(name)
-        if place is not None:
-            found.append({"option": option, "name": name, "files": {one.name: _digest(one) for one in _files(place)}})
-    return found
+def inputs(experiment: Experiment) -> list[Input]:
+    """The files of each option that names some, or a model. What is not on this disk is left out, and not fetched."""
+    return [
+        Input(option, name, {path.relative_to(root).as_posix(): _digest(path) for path in own})
+        for option, name, root, own in (*_data(experiment), *_models(experiment))
+    ]
+
+
+def inputs_of(folder: RunFolder) -> list[Input]:
+    """Those that a run has noted.
+
+    Raises:
+        CheckpointError: it has noted none, or the note is damaged.
+    """
+    place = folder.path / INPUTS
+    if not place.is_file():
+        what = "which files the run has read is not noted here, so nobody knows whether these are they"
+        fix = (
+            "Take the folder where the run was made, not a copy of its published files. Versions before this one noted "
+            "none: start another run, in another folder."
+        )
+        raise CheckpointError(what, where=str(place), fix=fix)
+    return [files.made(row, Input, where) for where, row in files.lines(place) if "private" not in row]
 
 
 def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
     """Refuse files other than those that a run has read, under options that say what they said.
 
     Raises:
-        CheckpointError: one has changed, or the run has not noted what it read.
+        CheckpointError: one has changed; or as ``inputs_of``.
     """
-    if not (folder.path / INPUTS).is_file():
-        what = "which files the run has read is not noted here, so nobody knows whether these are they"
-        fix = "Take the folder where the run was made, not a copy of its published files, or start another run."
-        raise CheckpointError(what, where=str(folder.path / INPUTS), fix=fix)
-    now = {(row["option"], row["name"]): row["files"] for row in inputs(experiment)}
-    for _, row in files.lines(folder.path / INPUTS):
-        if row.keys() != {"option", "name", "files"}:  # the first line says for whom the file is
-            continue
-        option, name, before = row.values()
-        after = now.get((option, name), before)
-        if changed := sorted(one for one in before.keys() | after.keys() if before.get(one) != after.get(one)):
-            what = f"of {option} = {name} the run has read something else: {listing(changed)} changed since"
+    now = {(one.option, one.name): one.files for one in inputs(experiment)}
+    for one in inputs_of(folder):
+        before, after = one.files, now.get((one.option, one.name), one.files)
+        if changed := sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)):
+            what = f"of {one.option} = {one.name} the run has read something else: {listing(changed)} changed since"
             fix = "Bring it back as it was, or start another run, in another folder."
             raise CheckpointError(what, where=str(folder.path), fix=fix)
 
 
-def _files(place: Path) -> list[Path]:
-    """A file, or those of a folder that are not merely about it."""
-    if not place.is_dir():
-        return [place]
-    return [path for path in place.iterdir() if path.is_file() and not is_passed_over(path)]
+def _data(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
+    """Option, what it says, and a folder with files in it. A server whose sites are elsewhere does not read the records
+    that the experiment was made with."""
+    simulated, ignored = experiment.run.engine in SIMULATIONS, experiment.data.sites.ignore
+    for option, name in experiment.sources():
+        place = Path(name).expanduser()
+        if place.is_file():
+            root, own = place.parent, [place]
+        elif place.is_dir():
+            passed = ignored if option == "data.train" else ()
+            within = [path for path in place.iterdir() if path.is_file()]
+            root, own = place, [path for path in within if not is_passed_over(path, passed)]
+        else:
+            continue
+        if simulated or option not in ("data.train", "data.heldout"):
+            yield option, name, root, own
+
+
+def _models(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
+    """The same of the base and of all that the run declares besides."""
+    names = {"model.name": experiment.model.name}
+    if experiment.data.may_cluster:
+        names["data.encoder"] = experiment.data.encoder
+    names |= {full_name(option): one.name for option, one in declared(experiment, method_of(experiment)).items()}
+    for option, name in names.items():
+        if (folder := models.kept(name)) is not None:
+            yield option, name, folder, models.read_of(folder)
 
 
 def _digest(path: Path) -> str:

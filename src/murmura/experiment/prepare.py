@@ -237,6 +237,7 @@ def prepare(
         require_same_inputs(resume, experiment)
     if before and records:
         before.require_same_sites(records.planted)
+        before.require_same_measure(records.public)
         before.require_same_promise(records.planted)
     for site in () if remote else sites:
         method.check(site.name, site.records)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +19,12 @@ from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
 from murmura.federation.server.checkpoint import Checkpoint, latest, prune
 from murmura.federation.server.rounds import Server
+from murmura.measure.evaluation_set import EvaluationSet
+from murmura.runs import files
 from murmura.runs.folder import RunFolder
+from murmura.runs.names import MEASURED
 from murmura.runs.record import read
+from murmura.runs.schema import Measured
 from murmura.units import several
 
 _MAY_CHANGE = {
@@ -52,6 +57,7 @@ class Past:
         resumed: what was different each time that the run was resumed, now included, where anything was; JSON.
         events: what is different now, in words.
         refused: rounds with a checkpoint that sites cannot go back to.
+        measured: what it was measured on, where a round is saved and that can be read.
     """
 
     begun: Experiment
@@ -60,6 +66,7 @@ class Past:
     resumed: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     refused: tuple[int, ...] = ()
+    measured: Measured | None = None
 
     def require_same_sites(self, people: Population) -> None:
         """Check that the sites are those that the run was started with; each checks its own records when it joins.
@@ -72,6 +79,21 @@ class Past:
         for site in sorted(set(before) ^ set(now)):
             what = "has no records any more" if site in before else "was not there when the run was started"
             raise DataError(f"this site {what}", where=f"site {site}", fix="Restore the data, or start another run.")
+
+    def require_same_measure(self, public: EvaluationSet) -> None:
+        """Check that the run is measured on the records on which it was, wherever they come from.
+
+        Raises:
+            DataError: there are others.
+        """
+        now = public.measured(secret=False)
+        for name, before, after in (
+            ("held-out records", self.measured and self.measured.heldout.digest, now.heldout.digest),
+            ("non-members", self.measured and self.measured.nonmembers.digest, now.nonmembers.digest),
+        ):
+            if before not in (None, after):
+                what = f"the run was measured on other {name} than there are now"
+                raise DataError(what, fix="Restore the data, or start another run.")
 
     def require_same_promise(self, people: Population) -> None:
         """Check, before anything is written, that the method can keep what it promised when the run was started.
@@ -133,7 +155,10 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
         events.append(elsewhere)
     events += [f"{key} is {shown(now)} from here on, and was {shown(was)}" for key, (was, now) in changed.items()]
     new = [{"after": checkpoint.round, "changed": changed, "events": events}] if events else []
-    return Past(begun, experiment, checkpoint, [*checkpoint.run["resumed"], *new], events)
+    measured = None
+    with suppress(CheckpointError):
+        measured = files.value(folder.path / MEASURED, Measured)
+    return Past(begun, experiment, checkpoint, [*checkpoint.run["resumed"], *new], events, measured=measured)
 
 
 def restored(before: Past, server: Server, folder: RunFolder, experiment: Experiment) -> Past:

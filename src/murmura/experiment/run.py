@@ -20,7 +20,7 @@ from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
-from murmura.experiment.inputs import inputs
+from murmura.experiment.inputs import inputs, inputs_of
 from murmura.experiment.precision import automatic, multiplied_in, slow
 from murmura.experiment.prepare import Plan, prepare, require_apart
 from murmura.experiment.resume import Past, drop_refused, restored, tables
@@ -44,7 +44,7 @@ from murmura.runs.machine import environment
 from murmura.runs.names import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING
 from murmura.runs.previous import has_saved
 from murmura.runs.record import read
-from murmura.runs.schema import Resumption, Summary
+from murmura.runs.schema import Input, Resumption, Summary
 from murmura.streams import Stream
 from murmura.tracking import tell
 from murmura.training.adapter import fingerprint
@@ -169,7 +169,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     """Bring the sides together and let the method lead, from the first round or from where the run was left."""
     experiment, method, before = plan.experiment, plan.method, plan.past
     context, records = plan.complete
-    people, public = records.planted, records.public
+    people, public, read = records.planted, records.public, inputs(plan.experiment)
     run = plan.checkpoint.run["run"] if plan.checkpoint else folder.id
     if deployment:
         engine: Engine = deployment.connect(folder)
@@ -202,7 +202,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             drop_refused(before, folder)
         if not (before and before.checkpoint):
             _note_brought(side.fleet, method, people)
-        _describe(plan, folder, resumed)
+        _describe(plan, folder, resumed, read)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
         folder.write(names.MEASURED, public.measured(secret=plan.guarantee is not None and taken_out))
         started.told = True
@@ -320,8 +320,12 @@ def _weight(records: Sequence[Any]) -> int:
     return size({"records": [asdict(record) for record in records]})
 
 
-def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]]) -> None:
-    """Write what is known before the first round, and remove what an earlier end of the run has left."""
+def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]], read: Sequence[Input]) -> None:
+    """Write what is known before the first round, and remove what an earlier end of the run has left.
+
+    Args:
+        read: what is read from this disk, as it was when it was read.
+    """
     method, (context, records) = plan.method, plan.complete
     people = records.planted
     folder.reopen()
@@ -338,7 +342,10 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         before = files.value(folder.path / names.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
         told = replace(told, started=before.started) if before else told
     folder.write(names.ENVIRONMENT, told)
-    folder.write_private(names.INPUTS, inputs(plan.experiment))
+    if plan.checkpoint:  # of what is not there now, what was noted
+        known = {one.option for one in read}
+        read = [*read, *(one for one in inputs_of(folder) if one.option not in known)]
+    folder.write_private(names.INPUTS, [asdict(one) for one in read])
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)
 

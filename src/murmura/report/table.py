@@ -296,11 +296,12 @@ def _settings(run: RunRecord) -> dict[str, str]:
 
 
 def _measured_on(run: RunRecord) -> tuple[str | None, ...]:
-    """Digests of the public records that it is measured on: of those taken out of others, each seed takes its own."""
+    """Digests of the public records that it is measured on, where no seed decides which they are: of those taken out of
+    others each takes its own, of labelled ones it sets some apart for validation, and it may decide which are bad."""
     data, measured = run.options.get("data", {}), run.measured
-    taken = (data.get("heldout_records"), data.get("heldout_records") or data.get("nonmember_records"))
-    of = (measured.heldout, measured.nonmembers) if measured else ()
-    return tuple(one.digest for one, number in zip(of, taken, strict=False) if number is None)
+    if measured is None or run.kind == "labelled" or data.get("heldout_records") or data.get("skip_bad"):
+        return ()
+    return measured.heldout.digest, None if data.get("nonmember_records") else measured.nonmembers.digest
 
 
 class _Cells(dict[str, Cell]):

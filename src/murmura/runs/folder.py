@@ -110,6 +110,7 @@ class RunFolder:
         with self.locked():
             self._require(resume=resume, overwrite=overwrite)
             self._drop_states()
+            self._finish_dropping()
             try:
                 yield
             finally:
@@ -176,7 +177,6 @@ class RunFolder:
             self._start_over()
         for place in (self.path, self.checkpoint, self.site_adapters, *self.private.glob("*")):
             remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
-        self._finish_dropping()
         for place in (self.checkpoint, self.private):
             atomic.make_private(place)
 
@@ -210,15 +210,17 @@ class RunFolder:
     def drop_checkpoints(self) -> None:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
         for path in sorted(self.checkpoint.glob("round-*")):  # the newest last, and each at once, should this be killed
-            shutil.rmtree(path.rename(path.with_name(f".{path.name}")))
+            path.rename(path.with_name(f".{path.name}"))
         self._finish_dropping()
-        for path in (self.journal(names.PENDING), self._sent, self.path / names.ID):
-            path.unlink(missing_ok=True)
         atomic.sync(self.checkpoint)
 
     def _finish_dropping(self) -> None:
-        """Remove what a process that was killed had begun to remove."""
-        remove(self.checkpoint, tuple(path.name for path in self.checkpoint.glob(".round-*")))
+        """Remove the checkpoints that are set aside for that, by a process that was killed meanwhile too."""
+        aside = [path.name for path in self.checkpoint.glob(".round-*")]
+        if aside and not any(self.checkpoint.glob("round-*")):
+            for path in (self.journal(names.PENDING), self._sent, self.path / names.ID):
+                path.unlink(missing_ok=True)
+        remove(self.checkpoint, tuple(aside))
 
     # ---- what a run writes -------------------------------------------------------------------------------------------
 

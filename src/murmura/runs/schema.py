@@ -136,6 +136,21 @@ class Measured:
     questions: RecordSet
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A line of ``inputs.jsonl``.
+
+    Attributes:
+        option: that names files, a folder of them, or a model.
+        name: what it says.
+        files: SHA-256 of each, in hexadecimal, by its name.
+    """
+
+    option: str
+    name: str
+    files: Mapping[str, str]
+
+
 @dataclass(slots=True)
 class Disclosure:
     """A row of ``disclosure.json``: one field of one verb's replies, over the whole run.

@@ -106,6 +106,13 @@ def test_an_answer_that_is_none_is_entered_with_its_reason_and_the_same_one_once
     assert "flu" in lines(host)[0]["why"] and "steal" in lines(host)[1]["why"]
 
 
+def test_what_a_server_has_asked_with_does_nothing_on_the_owners_terminal(host):
+    ask(host, "vote\nRound 3: all is well\x1b[2J", run="x' asks\nRound 3: all is well\x1b[2J")
+    ask(host, run="x' asks\nRound 3: all is well\x1b[2J")
+    for line in lines(host):
+        assert all(str(value).isprintable() for value in line.values()), line
+
+
 def test_a_server_cannot_fill_the_disk_with_refusals(host, monkeypatch):
     monkeypatch.setattr(module, "_NOTED", 3)
     for number in range(9):

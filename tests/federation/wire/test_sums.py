@@ -33,4 +33,4 @@ def test_a_table_of_counts_has_to_be_there(counts):
         misfit({"counts": counts}, {"counts": {}})
         == "'counts' is not the number, or the table of numbers, that it should be"
     )
-    assert misfit({}, {"counts": {}}) and misfit({"counts": {"a": 1}}, {"counts": {}}) is None
+    assert misfit({}, {"counts": {}}) and misfit({"counts": {"a": 1}}, {"counts": {"a": 0}}) is None

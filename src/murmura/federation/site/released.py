@@ -79,4 +79,5 @@ def _declared(name: str, release: Release) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    return value if type(value) is int else str(value)[:_WIDTH]
+    """What a server has asked with, in characters that do nothing on the owner's terminal."""
+    return value if type(value) is int else ascii(str(value)[:_WIDTH])[1:-1]
