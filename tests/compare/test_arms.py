@@ -201,4 +201,4 @@ def test_the_starter_is_a_comparison(tmp_path):
     file.write_text(STARTER)
     config, found = load([file])
     assert names(found) == ["FedAvg", "FewFedPIT β=0", "FewFedPIT β=0.5", "DP-LoRA ε=8"]
-    assert all(arm.rates == (5e-4, 2e-3) for arm in found) and list(config.chosen_seeds) == [0, 1, 2]
+    assert all(arm.rates == (2e-3, 1e-2) for arm in found) and list(config.chosen_seeds) == [0, 1, 2]

@@ -13,7 +13,7 @@ STARTER = """\
 [compare]
 name = "comparison"              # its folder is runs/NAME
 seeds = 3                        # of each method; the more, the surer
-rates = [5e-4, 2e-3]             # learning rates that are tried for each, with a seed of their own
+rates = [2e-3, 1e-2]             # learning rates that are tried for each, with a seed of their own
 #limits = { max_epsilon = 8, max_leakage = 0.6, max_bytes = "50MB" }
 
 [[compare.arms]]                 # without options of its own: the experiment below
