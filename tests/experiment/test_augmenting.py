@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import murmura.federation.site.cohort
 from murmura.augment.noise import planned
 from murmura.data.records import Instruction
-from murmura.errors import ConfigError, DataError, PrivacyError
+from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
 from murmura.experiment.forecast.view import show
@@ -274,8 +274,11 @@ def test_a_run_does_not_go_on_with_another_pool_and_keeps_what_it_has(make, tmp_
     told = (first / "augment.json").read_text()
     shutil.rmtree(folder)
     embedded_pool(folder, encoder, public(9))
-    with pytest.raises(ConfigError, match="this is another pool than the run was started with"):
+    with pytest.raises(CheckpointError, match=r"augment\.pool = .* the run has read something else"):
         run(make({"rounds": 2}, augment, evaluation=QUICK), resume=True)
+    other = embedded_pool(tmp_path / "other", encoder, public(9)).folder
+    with pytest.raises(ConfigError, match="this is another pool than the run was started with"):
+        run(make({"rounds": 2}, augment | {"pool": str(other)}, evaluation=QUICK), resume=True)
     moved = embedded_pool(tmp_path / "moved", encoder, public(8)).folder
     run(make({"rounds": 2}, augment | {"pool": str(moved)}, evaluation=QUICK), resume=True)
     assert (first / "augment.json").read_text() == told  # chosen once

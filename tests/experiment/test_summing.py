@@ -95,10 +95,18 @@ def test_all_other_methods_and_rules_are_the_same(make, tmp_path):
 
 
 def test_the_private_folder_has_no_secret_of_a_sum(make, tmp_path):
-    """Only the identity keys and the roster are at rest."""
+    """Only the identity keys and the roster are at rest, and which files were read."""
     trained(make, tmp_path, "secure", {}, **SECURE)
     files = {path.name for path in (tmp_path / "secure" / "private").rglob("*") if path.is_file()}
-    assert files == {"identity.pem", "roster.json", "store.journal", "sums.journal", "notes.txt", ".lock"}
+    assert files == {
+        "identity.pem",
+        "roster.json",
+        "store.journal",
+        "sums.journal",
+        "notes.txt",
+        "inputs.jsonl",
+        ".lock",
+    }
 
 
 @pytest.mark.slow

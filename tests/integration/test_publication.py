@@ -117,7 +117,7 @@ def test_a_cohort_that_everybody_is_in_is_no_secret(ran):
     assert all(row["bytes_up"] >= 0 and "expected" not in row and "wall" not in row for row in result.rows)
     kept = {path.name for path in (result.folder / "private" / "@run").iterdir()}
     # How many records sites have is published in no private run, nor how long it took, which tells that.
-    assert kept == {"anchor.jsonl", "records.jsonl", "figures.jsonl"}
+    assert kept == {"anchor.jsonl", "records.jsonl", "figures.jsonl", "inputs.jsonl"}
 
 
 def test_why_a_run_stops_is_for_the_owner_alone(ran, tmp_path, monkeypatch, capsys):
