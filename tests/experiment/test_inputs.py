@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import asdict
+from importlib import import_module
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -129,6 +130,25 @@ def test_what_is_ignored_among_sites_is_not_read(asked, tmp_path):
     (tmp_path / "sites" / "notes.txt").write_text("mine")
     ignoring = small.experiment(tmp_path, tmp_path / "model", data={"sites": {"ignore": ["notes.txt"]}})
     assert noted(ignoring)["data.train"] == {"heart.jsonl", "skin.jsonl"}
+
+
+def test_an_index_that_is_made_in_a_pool_later_changes_nothing(asked, tmp_path):
+    (tmp_path / "pool").mkdir()
+    for name in ("pool.json", "vectors.npy", "approximate.faiss"):
+        (tmp_path / "pool" / name).touch()
+    augment = {"strategy": "random", "pool": "pool", "records": 1}
+    assert noted(small.experiment(tmp_path, tmp_path / "model", augment=augment))["augment.pool"] == {"pool.json"}
+
+
+def test_a_hubs_snapshot_without_weights_is_no_model(asked, tmp_path, monkeypatch):
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    (snapshot / "config.json").touch()
+    monkeypatch.setattr(import_module("murmura.models.locate"), "_kept_by_hub", lambda name: snapshot)
+    other = small.experiment(tmp_path, "somebody/model")
+    assert "model.name" not in noted(other)
+    (snapshot / "model.safetensors").touch()
+    assert noted(other)["model.name"] == {"config.json", "model.safetensors"}
 
 
 def test_a_server_of_sites_elsewhere_reads_no_records_that_the_experiment_was_made_with(asked, tmp_path):

@@ -4,17 +4,18 @@ same."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from murmura import models
 from murmura.data.folder import is_passed_over
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, explaining
 from murmura.experiment.config import Experiment
 from murmura.experiment.resources import declared
 from murmura.experiment.validate import method_of
 from murmura.resources import full_name
+from murmura.retrieval.pool import MANIFEST
 from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import INPUTS
@@ -65,19 +66,21 @@ def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
 def _data(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
     """Option, what it says, and a folder with files in it. A server whose sites are elsewhere does not read the records
     that the experiment was made with."""
-    simulated, ignored = experiment.run.engine in SIMULATIONS, experiment.data.sites.ignore
+    simulated = experiment.run.engine in SIMULATIONS
     for option, name in experiment.sources():
         place = Path(name).expanduser()
-        if place.is_file():
-            root, own = place.parent, [place]
-        elif place.is_dir():
-            passed = ignored if option == "data.train" else ()
-            within = [path for path in place.iterdir() if path.is_file()]
-            root, own = place, [path for path in within if not is_passed_over(path, passed)]
-        else:
-            continue
-        if simulated or option not in ("data.train", "data.heldout"):
-            yield option, name, root, own
+        if place.exists() and (simulated or option not in ("data.train", "data.heldout")):
+            root = place if place.is_dir() else place.parent
+            yield option, name, root, _within(option, place, experiment.data.sites.ignore)
+
+
+def _within(option: str, place: Path, ignored: Sequence[str]) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    if option == "augment.pool":  # it has digests of all else, and an index may be made in it later
+        return [place / MANIFEST]
+    passed = ignored if option == "data.train" else ()
+    return [path for path in place.iterdir() if path.is_file() and not is_passed_over(path, passed)]
 
 
 def _models(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
@@ -92,8 +95,9 @@ def _models(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]
 
 
 def _digest(path: Path) -> str:
-    about = path.stat()
-    return _digest_as_of(path.resolve(), about.st_size, about.st_mtime_ns)
+    with explaining("this cannot be read", path):
+        about = path.stat()
+        return _digest_as_of(path.resolve(), about.st_size, about.st_mtime_ns)
 
 
 @lru_cache(maxsize=1024)  # runs of a comparison read the same model

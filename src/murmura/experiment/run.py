@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from murmura import models
 from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
@@ -118,6 +119,8 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
     context, records = plan.complete
     if plan.method.traits.trained_at == "sites":
         _ = context.model.bank  # loaded now, so that what is wrong with its weights is told before anything is written
+    elif plan.method.traits.trained_at == "server":
+        models.resolve(plan.experiment.model.name)  # fetched now, so that it is noted which it is
     if plan.pool:
         require_whole(plan.experiment, plan.pool, context.loader)
     if records.canaries:
@@ -343,8 +346,8 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         told = replace(told, started=before.started) if before else told
     folder.write(names.ENVIRONMENT, told)
     if plan.checkpoint:  # of what is not there now, what was noted
-        known = {one.option for one in read}
-        read = [*read, *(one for one in inputs_of(folder) if one.option not in known)]
+        known = {(one.option, one.name) for one in read}
+        read = [*read, *(one for one in inputs_of(folder) if (one.option, one.name) not in known)]
     folder.write_private(names.INPUTS, [asdict(one) for one in read])
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)

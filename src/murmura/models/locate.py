@@ -13,6 +13,7 @@ from murmura.models.wheel import UnavailableError, from_wheel, holds_model, plac
 from murmura.progress import say
 
 _HUB_TIMEOUT = 5.0  # seconds to wait for a hub that does not answer
+_READ = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")  # of weights, configs and tokenizers
 _HUB_SKIPS = ["*.h5", "*.msgpack", "*.ot", "*.onnx", "*.gguf", "*.tflite", "onnx/*", "openvino/*", "original/*"]
 
 
@@ -88,14 +89,16 @@ def kept(name: str) -> Path | None:
         found = _here(name)
     except ModelError:
         return None
-    return found.folder if found else _kept_by_hub(name)
+    if found:
+        return found.folder
+    snapshot = _kept_by_hub(name)
+    return snapshot if snapshot is not None and holds_model(snapshot) else None
 
 
 def read_of(folder: Path) -> list[Path]:
-    """The files of a model's folder that it is loaded from: not what tells of it, nor what other tools read."""
-    skipped = (*_HUB_SKIPS, ".*", "*.md", "LICENSE*")
+    """The files of a model's folder that it is loaded from: not what tells of it, nor what other tools write there."""
     within = [*folder.iterdir(), *folder.glob("[0-9]_*/*")]  # a sentence encoder has there what is behind its layers
-    own = [path for path in within if path.is_file() and not any(map(path.match, skipped))]
+    own = [path for path in within if path.suffix in _READ and path.name != "trainer_state.json" and path.is_file()]
     safe = any(path.suffix == ".safetensors" for path in own)
     return [path for path in own if not (safe and path.suffix == ".bin")]
 

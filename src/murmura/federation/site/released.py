@@ -80,4 +80,6 @@ def _declared(name: str, release: Release) -> dict[str, Any]:
 
 def _short(value: Any) -> Any:
     """What a server has asked with, in characters that do nothing on the owner's terminal."""
-    return value if type(value) is int else ascii(str(value)[:_WIDTH])[1:-1]
+    if isinstance(value, str):
+        return ascii(value[:_WIDTH])[1:-1]
+    return value if type(value) is int else type(value).__name__
