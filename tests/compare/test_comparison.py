@@ -320,7 +320,7 @@ def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison
     again = comparison(rates=[], **more)
     again.check()
     small.write_data(tmp_path, {"heart": 8, "skin": 9})
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*data.train.* something else: skin.jsonl changed"):
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*data.train.* has read: skin.jsonl changed"):
         again.check()
     assert begun == ["FedAvg-seed1"]
 
@@ -331,7 +331,7 @@ def test_finished_runs_that_were_measured_on_other_records_are_refused(compariso
     first.carry_out(1, first.check())
     heldout = tmp_path / "heldout.jsonl"
     heldout.write_text("".join(heldout.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*data.heldout.* something else: heldout.jsonl changed"):
+    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*data.heldout.* has read: heldout.jsonl changed"):
         comparison(rates=[], seeds=[0], arms=arms).check()
     assert begun == ["FedAvg-seed0"]
 

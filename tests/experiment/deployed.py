@@ -9,17 +9,31 @@ from murmura.experiment.site_side import open_sites
 from murmura.federation.engines.worker import Worker
 from murmura.runs.names import site_folder
 from tests.federation.engines.flowered import Link
+from tests.federation.engines.wired import Wired
 
 
 @dataclass
-class Tried:
-    """A deployment whose sites are in threads of this process, each behind a SuperNode of its own."""
+class Near:
+    """A deployment whose sites are opened in this process, with no Flower between."""
 
     federation: Federation
     quorum: int | None = None
 
     def check(self):
         """It listens nowhere."""
+
+    def connect(self, folder):
+        folders = [self.federation.folder / site_folder(site) for site in self.federation.members]
+        self.host = open_sites(folders)
+        return Wired(self.host, workers=1)
+
+    def leave(self):
+        """End the sites' process."""
+        self.host.close()
+
+
+class Tried(Near):
+    """One whose sites are in threads of this process, each behind a SuperNode of its own."""
 
     def connect(self, folder):
         self.link, self.hosts = Link.of_tests(), {}

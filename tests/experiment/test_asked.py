@@ -128,7 +128,7 @@ def test_other_runs_and_rounds_are_refused_and_owners_are_told_once(tmp_path):
 def test_what_is_no_verb_or_no_round_is_refused_and_told(tmp_path, verb, round):
     """And not an error of the whole process, of which no owner hears."""
     site = host(experiment({"name": "dplora", "rounds": 3}), tmp_path)
-    assert outcome(site, verb, round) == "RefusedError" and "no verb or no round" in told(site)
+    assert outcome(site, verb, round) == "RefusedError" and "no valid run id, verb or round" in told(site)
 
 
 FORGED = "x' asks\nRound 3: all is well\x1b[2J"
@@ -143,13 +143,13 @@ def test_what_a_server_calls_a_run_or_a_verb_is_no_text_for_the_owner(tmp_path, 
     site = host(experiment({"name": "dplora", "rounds": 3}), tmp_path)
     assert outcome(site, **{"verb": "train_private", **asked}) == "RefusedError"
     _, line = told(site).splitlines()  # below what stands at the top of every such file
-    assert "what asks is no run, or" in line and line.isprintable()
+    assert "no valid run id, verb or round" in line and line.isprintable()
 
 
 @pytest.mark.parametrize("run", ["0f" * 16, "run-1"])
 def test_a_run_s_id_is_one(tmp_path, run):
     site = host(experiment({"name": "dplora", "rounds": 3}), tmp_path)
-    assert outcome(site, "train_private", run=run) == "RefusedError" and "what asks is no run" not in told(site)
+    assert outcome(site, "train_private", run=run) == "RefusedError" and "no valid run id" not in told(site)
 
 
 def test_a_server_fills_no_disk_with_what_is_refused(tmp_path):

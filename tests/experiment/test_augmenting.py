@@ -274,7 +274,7 @@ def test_a_run_does_not_go_on_with_another_pool_and_keeps_what_it_has(make, tmp_
     told = (first / "augment.json").read_text()
     shutil.rmtree(folder)
     embedded_pool(folder, encoder, public(9))
-    with pytest.raises(CheckpointError, match=r"augment\.pool = .* the run has read something else"):
+    with pytest.raises(CheckpointError, match=r"augment\.pool = .* is not what the run has read"):
         run(make({"rounds": 2}, augment, evaluation=QUICK), resume=True)
     other = embedded_pool(tmp_path / "other", encoder, public(9)).folder
     with pytest.raises(ConfigError, match="this is another pool than the run was started with"):

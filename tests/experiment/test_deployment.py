@@ -1,7 +1,5 @@
 """Sites on machines of their own give what a simulation gives, over a real SuperLink with TLS and keys."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -9,14 +7,11 @@ from safetensors.torch import load_file
 from murmura.experiment.consent import consent, digest_of
 from murmura.experiment.federation import Federation, admit, introduce
 from murmura.experiment.run import run
-from murmura.experiment.site_side import open_sites
 from murmura.runs import read
-from murmura.runs.names import site_folder
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
-from tests.experiment.deployed import Tried, founded
+from tests.experiment.deployed import Near, Tried, founded
 from tests.experiment.small import METHODS, WRITING
-from tests.federation.engines.wired import Wired
 from tests.training.helpers import EPS
 
 SECURE = {"aggregation": {"secure": {"range": 1.0, "weight": 100}}}
@@ -27,26 +22,6 @@ CASES = {
     "dplora": (METHODS["dplora"], {}),
     "lpfl": (METHODS["lpfl"], {"data": {"train": "labelled", "heldout": "public.jsonl"}, "evaluation": {"sample": 16}}),
 }
-
-
-@dataclass
-class Near:
-    """A deployment whose sites are opened in this process, with no Flower between."""
-
-    federation: Federation
-    quorum: int | None = None
-
-    def check(self):
-        """It listens nowhere."""
-
-    def connect(self, folder):
-        folders = [self.federation.folder / site_folder(site) for site in self.federation.members]
-        self.host = open_sites(folders)
-        return Wired(self.host, workers=1)
-
-    def leave(self):
-        """End the sites' process."""
-        self.host.close()
 
 
 def adapters(folder):

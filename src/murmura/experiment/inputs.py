@@ -58,7 +58,7 @@ def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
     for one in inputs_of(folder):
         before, after = one.files, now.get((one.option, one.name), one.files)
         if changed := sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)):
-            what = f"of {one.option} = {one.name} the run has read something else: {listing(changed)} changed since"
+            what = f"{one.option} = {one.name} is not what the run has read: {listing(changed)} changed since"
             fix = "Bring it back as it was, or start another run, in another folder."
             raise CheckpointError(what, where=str(folder.path), fix=fix)
 

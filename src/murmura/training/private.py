@@ -37,9 +37,9 @@ small by 17u at most (``_BLOCK``); that they become float32 (u), the norm of A's
 (3u), two divisions and the product with the gradient (u each) are 9u more."""
 _BLOCK = 32
 """Of how many numbers of a gradient the squares add up in float32: such sums add up in float64. In whatever order a
-device adds up 32 squares, each is rounded 32 times at most, and then their root: it is too small by 17u at most. Were a
-million added up in float32, it would be by up to 1.7·10⁻³. (A square below 2⁻¹²⁶ may count as none: of 2²⁶ numbers less
-than u where C is above 10⁻¹¹.)"""
+device adds up 32 squares, each is rounded 32 times at most, and then their root: it is too small by 17u at most. Were
+a million added up in float32, it could be by more than the margin. (A square below 2⁻¹²⁶ may count as none: of 2²⁶
+numbers less than u where C is above 10⁻¹¹.)"""
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class Host:
             SecureSumError: replies are to leave in a secure sum with a layout that the verb's cannot have.
         """
         if not (_fits(_VERB, ask.verb) and _fits(_RUN, ask.run) and type(ask.round) is int):
-            raise RefusedError("what asks is no run, or what is asked for no verb or no round")  # it could be any text
+            raise RefusedError("this request has no valid run id, verb or round")  # it could be any text
         verbs = owner(self.verbs, ask.verb)
         of_method = verbs is self.verbs[0]
         if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
