@@ -60,7 +60,7 @@ def world(tmp_path):
 
 def begin(world, quorum=None):
     world.side.meet((), quorum)
-    world.server._keep(world.fleet.commit())
+    world.server._keep(world.fleet.stores.commit())
     world.fleet.begin(1)
 
 
@@ -77,7 +77,7 @@ def test_one_that_was_not_there_at_the_start_takes_part_when_it_comes(world):
     assert sorted(world.server.known) == ["site-0", "site-1"]
     world.engine.there.append("site-2")
     assert "site site-2 takes part" in arrive(world, "site-2") and "site-2" in world.fleet.joined
-    world.server._keep(world.fleet.commit())
+    world.server._keep(world.fleet.stores.commit())
     assert sorted(world.server.known) == sorted(NAMES)
 
 
@@ -93,7 +93,7 @@ def test_one_that_cannot_come_back_is_left_out_until_it_can(world, verb, how):
     world.engine.bends["site-1", verb] = bends[how]
     told = arrive(world, "site-1")
     assert "site-1" in told and "takes part" not in told
-    asked = list(world.fleet._all("commit", 1, sites=NAMES))
+    asked = list(world.fleet.stores._all("commit", 1, sites=NAMES))
     assert [isinstance(answer, Reply) for answer in asked] == [True, verb == "join", True]
     world.engine.bends.clear()
     assert "site site-1 takes part again" in arrive(world, "site-1", round=2)
@@ -109,7 +109,7 @@ def test_one_of_another_version_stops_nobody(world):
 def test_one_that_cannot_keep_a_round_stops_nobody(world):
     begin(world)
     world.engine.bends["site-1", "commit"] = lambda reply: Failure(reply.site, "OSError")
-    assert world.fleet.commit() == ["site-1"]
+    assert world.fleet.stores.commit() == ["site-1"]
 
 
 def test_one_that_the_server_reckons_another_number_of_records_for_is_not_in_the_run(tmp_path):
@@ -118,7 +118,7 @@ def test_one_that_the_server_reckons_another_number_of_records_for_is_not_in_the
     world.side.meet((), quorum=2)
     assert world.fleet.joined == ["site-0", "site-2"] == world.server.may_answer(NAMES, set())
     assert "site site-1 did not answer 'join': RefusedError" in " ".join(world.fleet.events)
-    world.server._keep(world.fleet.commit())
+    world.server._keep(world.fleet.stores.commit())
     assert "takes part" not in arrive(world, "site-1")
     world.server.sizes["site-1"] = 1
     assert "site site-1 takes part" in arrive(world, "site-1", round=2)

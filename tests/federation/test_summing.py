@@ -131,7 +131,7 @@ def test_a_run_may_need_more_replies_than_a_sum(runtime, tmp_path):
 def test_of_those_that_only_helped_nothing_is_kept_with_the_round(runtime, tmp_path):
     fleet = make_fleet(runtime, tmp_path, gone={"vote": ["site-1"]})
     vote(fleet)
-    assert fleet._took_part == {"site-0", "site-2", "site-3", "site-4"}
+    assert fleet.took_part == {"site-0", "site-2", "site-3", "site-4"}
 
 
 def test_what_travels_is_counted_field_by_field(runtime, tmp_path):
@@ -303,11 +303,11 @@ def test_a_round_that_is_done_again_is_told_to_owners(runtime, tmp_path):
     gone = {}
     fleet = make_fleet(runtime, tmp_path, gone=gone)
     vote(fleet)
-    fleet.rewind(0)
+    fleet.stores.rewind(0)
     assert vote(fleet)["votes"].tolist() == [150, 50, -150]
     notes = (fleet.engine.host.sites["site-0"].kept.folder / "notes.txt").read_text()
     assert "Round 1: a secure sum of this round is made again" in notes
-    fleet.rewind(0)
+    fleet.stores.rewind(0)
     gone["vote"] = ["site-1"]
     with pytest.raises(SecureSumError, match="round 1 is summed again over other sites than before"):
         vote(fleet)

@@ -114,7 +114,7 @@ class ServerSide:
                 if not self._joined([site], self.server.known):
                     continue
                 if site in self.server.known:
-                    self.fleet.rewind(round - 1, [site])
+                    self.fleet.stores.rewind(round - 1, [site])
             except RunError as error:
                 self.fleet.barred[site] = f"it could not come back ({error.what})"
                 self.server.event(f"site {site} could not come back ({error.what})")

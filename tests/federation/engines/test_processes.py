@@ -37,10 +37,10 @@ def test_a_round_that_a_busy_worker_could_not_keep_after_all_is_told(tokenizer, 
     monkeypatch.setattr(sites[0].kept, "commit", lambda round, store: full() if round == 1 else commit(round, store))
     fleet.begin(1)
     list(engine.ask(Ask("dawdle", 1, seconds=ANSWER / 4), ["site-0"]))
-    assert fleet.commit() == ["site-0"]
+    assert fleet.stores.commit() == ["site-0"]
     fleet.begin(2)
     fleet.seconds = None
-    assert fleet.commit() == []
+    assert fleet.stores.commit() == []
     assert fleet.events == ["site site-0 has not kept round 1 after all (CheckpointError)"]
     engine.close()
 

@@ -10,7 +10,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.exporting import Exporting
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import latest
-from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.stores import Stores
 from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Count, Metric, verb
 from murmura.measure.config import EvaluationConfig
@@ -135,8 +135,8 @@ def losing(*lost):
 
 
 def test_sites_are_told_which_round_is_the_last(tokenizer, tmp_path, monkeypatch):
-    told, commit = [], Fleet.commit
-    monkeypatch.setattr(Fleet, "commit", lambda fleet, last: told.append((fleet.round, last)) or commit(fleet, last))
+    told, commit = [], Stores.commit
+    monkeypatch.setattr(Stores, "commit", lambda one, last: told.append((one._fleet.round, last)) or commit(one, last))
     lead(tokenizer, Counting(rounds=2), tmp_path)
     assert told == [(0, False), (1, False), (2, True)]
 

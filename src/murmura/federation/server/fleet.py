@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import CheckpointError, RunError
+from murmura.errors import RunError
 from murmura.federation.server.activity import Activity
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import Publication
+from murmura.federation.server.stores import Stores
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
-from murmura.federation.wire.frames import named
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, field_sizes, size
-from murmura.federation.wire.releases import Release, Verbs, disclosed, owner
+from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, size
+from murmura.federation.wire.releases import Verbs, owner
 from murmura.federation.wire.sums import Sum, addable, misfit
-from murmura.federation.wire.well_formed import malformed
+from murmura.federation.wire.well_formed import sized
 from murmura.progress import say
 from murmura.streams import Stream
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from murmura.federation.engines import Engine
 
 
-_AFTERWARDS = "it is still busy, and keeps it afterwards, if the run goes on so long"
-_GIVEN_UP = "it is still busy, and nobody waits for it any longer"
 _EACH = 64  # replies to an ask after which not each is written down at once: to keep a file would take the longest time
 
 
@@ -53,6 +51,8 @@ class Fleet:
         joined: those that have joined; empty before any has.
         barred: why a site is not asked, though it is there: it came back and could not take part.
         at_sites: seconds that it has waited for answers in this round, but for what was asked to measure.
+        took_part: the sites of whose replies the round is made.
+        stores: what sites keep of it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Fleet:
         self.answering: set[str] = set()
         self.joined: list[str] = []
         self.barred: dict[str, str] = {}
-        self._late: dict[str, list[int]] = {}  # rounds that sites are to keep when they are done with earlier work
+        self.stores = Stores(self)
         self.begin(0)
 
     def begin(self, round: int) -> None:
@@ -87,7 +87,7 @@ class Fleet:
         self.at_sites = 0.0
         self.events: list[str] = []
         self.told: list[str] = []
-        self._took_part: set[str] = set()
+        self.took_part: set[str] = set()
 
     @property
     def sites(self) -> list[str]:
@@ -200,80 +200,9 @@ class Fleet:
                 self.listener(reply)
             yield reply
 
-    def commit(self, last: bool = False) -> list[str]:
-        """Let every site keep what it has from this round; returns those that have not. Of earlier rounds that a site
-        was late to keep, and then could not, is told too.
-
-        Args:
-            last: whether the run ends with it: a late site gets as long again, and what it has not kept by then is
-                lost.
-
-        Raises:
-            RunError: too few sites have of those whose replies the round is made of: it would not
-                be the same round when the run is resumed.
-        """
-        missing: dict[str, str] = {}
-        seconds = self.seconds and self.seconds * (2 if last else 1)
-        for answer in self._all("commit", self.round, seconds):
-            site, late = answer.site, self._late.pop(answer.site, [])
-            if isinstance(answer, Reply):
-                self._tell_unkept(site, {one: why for one, why in _unkept(answer) if one in late})
-            elif answer.why == LATE and not last:
-                missing[site], self._late[site] = _AFTERWARDS, [*late, self.round]
-            else:
-                missing[site] = why = _GIVEN_UP if answer.why == LATE else answer.why
-                self._tell_unkept(site, dict.fromkeys(late, why))
-        concerned: dict[str, list[str]] = {}
-        for site in sorted(self._took_part.intersection(missing)):
-            concerned.setdefault(missing[site], []).append(site)
-        told = [
-            f"these sites have not kept their part of the round: {', '.join(sites)} ({why})"
-            for why, sites in concerned.items()
-        ]
-        left = len(self._took_part) - sum(map(len, concerned.values()))
-        if told and left < min(self.min_replies, len(self._took_part)):
-            fix = "Bring the sites back and start again with --resume, or lower run.min_replies."
-            raise RunError("; ".join(told), where=f"round {self.round}", fix=fix)
-        for one in told:
-            self.event(one)
-        return [site for site in self.sites if site in missing]
-
-    def rewind(self, round: int, sites: Sequence[str] | None = None) -> None:
-        """Let sites go back to their stores as they were after a round; every one of them, if not said otherwise.
-
-        Raises:
-            CheckpointError: one could not, since what it kept is damaged or gone.
-            RunError: one is gone, or something else went wrong.
-        """
-        for answer in self._all("rewind", round, sites=sites):
-            if isinstance(answer, Failure):
-                kind = CheckpointError if answer.why == CheckpointError.__name__ else RunError
-                what, fix = f"the site could not go back to round {round} ({answer.why})", "What it said stands above."
-                raise kind(what, where=f"site {answer.site}", fix=fix)
-
-    def _all(
-        self, verb: str, round: int, seconds: float | None = None, sites: Sequence[str] | None = None
-    ) -> Iterator[Reply | Failure]:
-        """What each site says to what keeps the run: no part of a round, and counted only where something leaves."""
-        asked = (self.joined or self.sites) if sites is None else sites
-        answers = {one.site: one for one in self._carried(Ask(verb, round, run=self.run, seconds=seconds), asked)}
-        for site in asked:
-            answer = answers.get(site) or Failure(site, "it did not answer")
-            if isinstance(answer, Reply) and answer.fields:
-                sizes, why = _sized(answer.fields, owner(self.verbs, verb).releases(verb))
-                if why:
-                    yield Failure(site, why)
-                    continue
-                self.ledger.declare(verb, disclosed(owner(self.verbs, verb), verb), measures=True)
-                self.ledger.released(verb, sizes)
-            yield answer
-
-    def _tell_unkept(self, site: str, rounds: Mapping[int, str]) -> None:
-        for one, why in rounds.items():
-            self.event(f"site {site} has not kept round {one} after all ({why})", site=site)
-
-    def _carried(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
-        """What the engine brings. What went wrong in this process stops the run as it is: its owner owns the sites."""
+    def carried(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
+        """What the engine brings, with nothing entered anywhere. What went wrong in this process stops the run as it
+        is: its owner owns the sites."""
         for site in sites:
             if site in self.barred:
                 yield Failure(site, self.barred[site])
@@ -310,7 +239,7 @@ class Fleet:
         ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
         answered = 0
         for number, reply in self._expected(ask, sites):
-            sizes, why = _sized(reply.fields, releases) if masked is None else (masked, None)
+            sizes, why = sized(reply.fields, releases) if masked is None else (masked, None)
             for ledger in ledgers:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
@@ -328,7 +257,7 @@ class Fleet:
                 continue
             answered += 1
             if verb not in self.ledger.measuring and verb not in STEPS:
-                self._took_part.add(reply.site)
+                self.took_part.add(reply.site)
             yield reply
         if needed is None:
             needed = 0 if verb in self.ledger.measuring else min(self.min_replies, len(sites))
@@ -369,7 +298,7 @@ class Fleet:
 
     def _answers(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """What the engine brings. The time that it takes is counted; what is done with an answer is not."""
-        answers = self._carried(ask, sites)
+        answers = self.carried(ask, sites)
         while True:
             start = time.perf_counter()
             answer = next(answers, None)
@@ -417,23 +346,6 @@ class Fleet:
     def _entered(self) -> None:
         if self.keeper is not None:
             self.keeper()
-
-
-def _sized(fields: Payload, releases: Mapping[str, Release]) -> tuple[dict[str, int], str | None]:
-    """Bytes of each field of a reply that its verb declares, and why it is none, in words; None where it is. What holds
-    something that does not travel has no size."""
-    try:
-        sizes = field_sizes({name: one for name, one in fields.items() if name in releases})
-    except RunError as error:
-        return {}, error.what
-    return sizes, malformed(fields, releases)
-
-
-def _unkept(reply: Reply) -> list[tuple[int, str]]:
-    """What a site says of rounds that it could not keep, as far as it can be read."""
-    told = reply.fields.get("unkept")
-    pairs = [one for one in told if isinstance(one, list | tuple) and len(one) == 2] if isinstance(told, list) else []
-    return [(round, named(why)) for round, why in pairs if isinstance(round, int)]
 
 
 def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:

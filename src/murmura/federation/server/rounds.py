@@ -353,7 +353,7 @@ class Server:
         Raises:
             CheckpointError: a site cannot go back there; here nothing is changed.
         """
-        self._fleet.rewind(checkpoint.round)
+        self._fleet.stores.rewind(checkpoint.round)
         self._adapter = checkpoint.server.get("adapter")
         self.store = {
             name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
@@ -392,7 +392,7 @@ class Server:
         self.rows.append(self._tally.row(figures, self._privacy, memory))
         self.publication.close(self.rows[-1], figures)
         # Sites first: they keep two generations, and can go back should the checkpoint not be written.
-        self._keep(self._fleet.commit(last))
+        self._keep(self._fleet.stores.commit(last))
         server = {f"{_STORE}{name}": value for name, value in self.store.items()}
         if self.has_adapter:
             server["adapter"] = self.adapter

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from murmura.federation.wire.messages import Payload
+from murmura.errors import RunError
+from murmura.federation.wire.messages import Payload, field_sizes
 from murmura.federation.wire.releases import Kind, Release
 from murmura.finite import is_finite
 
@@ -42,6 +43,16 @@ def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
         if check is not None and value is not None and (why := check(value) or _unwritable(value)):
             return f"'{name}' {why}"
     return None
+
+
+def sized(fields: Payload, releases: Mapping[str, Release]) -> tuple[dict[str, int], str | None]:
+    """Bytes of each field of a reply that its verb declares, and why it is ``malformed``. What holds something that
+    does not travel has no size."""
+    try:
+        sizes = field_sizes({name: one for name, one in fields.items() if name in releases})
+    except RunError as error:
+        return {}, error.what
+    return sizes, malformed(fields, releases)
 
 
 def is_count(value: Any, least: int = 0) -> bool:
