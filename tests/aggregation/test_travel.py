@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from safetensors.torch import load_file
 
 from murmura.aggregation.travel import BLOCK, packed, size, unpacked, with_feedback
 from murmura.errors import ConfigError
@@ -110,6 +111,22 @@ def test_a_run_ends_near_where_it_would_and_sends_as_much_as_foreseen(make, rule
     moved = abs(losses["float32"] - result.rows[0]["heldout_loss"])
     assert abs(losses[travel] - losses["float32"]) < 0.1 * moved
     assert sent[travel] < {"bfloat16": 0.51, "int8": 0.35}[travel] * sent["float32"]  # its blocks are short here
+
+
+@pytest.mark.parametrize("server", ["plain", "fedadam"])
+@pytest.mark.parametrize("travel", KINDS)
+def test_steps_far_below_those_of_the_rounding_are_not_lost(make, travel, server):
+    """What is sent down is rounded by more than all rounds together move it."""
+
+    def end(kind, lr):
+        options = {"aggregation": {"server": server, "travel": kind}, "evaluation": {"attacks": False, "uploads": 0}}
+        folder = run(make({"rounds": 5}, training={"lr": lr, "lr_min": lr}, **options), overwrite=True).folder
+        return load_file(folder / "adapter" / "adapter_model.safetensors")
+
+    start, whole, rounded = end("float32", 1e-12), end("float32", 1e-5), end(travel, 1e-5)
+    for name, tensor in whole.items():
+        moved, off = (tensor - start[name]).norm(), (rounded[name] - tensor).norm()
+        assert moved > 0 and off < 0.3 * moved, name  # lost, it would be 2 to 30 times as far off
 
 
 @pytest.mark.parametrize("travel", KINDS)

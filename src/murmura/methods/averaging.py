@@ -181,6 +181,7 @@ class Averaging(Method):
         round: int,
         contributions: Iterable[tuple[State, float]],
     ) -> None:
+        contributions = server.from_whole(contributions)
         if optimizer is None:
             server.combine(contributions)
             return

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
-from murmura.aggregation.travel import alike, packed, unpacked
-from murmura.errors import RunError
 from murmura.federation.server.activity import Activity
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.sending import Sending
 from murmura.federation.server.tally import Tally
 from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import Payload, Reply
@@ -83,6 +82,7 @@ class Server:
         self.following: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
+        self._sending = Sending(self._rule, fleet)
         self._privacy: dict[str, Any] = {}
         self._known: set[str] = set()
         fleet.listener, fleet.keeper = self._listen, lambda: folder.write_sent(self.publication.state())
@@ -216,14 +216,14 @@ class Server:
         self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **shared: Any
     ) -> Iterator[Reply]:
         """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
-        each, shared = self._sending(sites, each, shared)
-        replies = self._fleet.ask(verb, sites, each, read=self._reading(), **shared)
+        each, shared = self._sending.fields(self.adapter, sites, each, shared)
+        replies = self._fleet.ask(verb, sites, each, read=self._sending.reading(self.adapter), **shared)
         return self._starting(replies) if self._rule.personal else replies
 
     def sum(self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **options: Any) -> Sum:
         """As ``ask``, but nothing is learnt but the sum of the replies; ``options`` are those of ``Fleet.sum``."""
-        each, options = self._sending(sites, each, options)
-        sums = self._fleet.sum(verb, sites, each, read=self._reading(), **options)
+        each, options = self._sending.fields(self.adapter, sites, each, options)
+        sums = self._fleet.sum(verb, sites, each, read=self._sending.reading(self.adapter), **options)
         if self._rule.personal:
             self._started(sums.sites)
         return sums
@@ -234,46 +234,16 @@ class Server:
         wanted = self._monitor.listens or self.curious is not None
         return wanted and not self._rule.personal and self.publication.tells_sites
 
-    def _sending(
-        self, sites: Sequence[str], each: Mapping[str, Payload] | None, shared: Payload
-    ) -> tuple[dict[str, Payload], Payload]:
-        """The fields of an ask, with what of the global adapter each site is sent."""
-        each = dict(each or {})
-        if self._rule.ranks:
-            places = {site: place for place, site in enumerate(self._fleet.sites)}
-            for site in sites:
-                part = self._rule.download(self.adapter, self._rule.rank(places[site]), self._fleet.round)
-                each[site] = {"adapter": part, **each.get(site, {})}
-            return each, shared
-        return each, {**shared, "adapter": self._sent()}
-
-    def _sent(self) -> State:
-        """What of the global adapter every site is sent to go on from, as it travels."""
-        return packed(self._rule.download(self.adapter, None, self._fleet.round), self._rule.config.travel)
-
-    def _reading(self) -> Callable[[Payload], Payload] | None:
-        """What replies to asks of this moment stand for, where uploads travel as rounded changes."""
-        travel = self._rule.config.travel
-        if travel == "float32":
-            return None
-        sent, expected = unpacked(self._sent()), packed(self._rule.upload(self.adapter, self._fleet.round), travel)
-
-        def read(fields: Payload) -> Payload:
-            if "adapter" not in fields:
-                return fields
-            change = fields["adapter"]
-            if not alike(change, expected):
-                raise RunError(f"'adapter' is no change of what was sent, in {travel}")
-            return {**fields, "adapter": {name: sent[name] + one for name, one in unpacked(change).items()}}
-
-        return read
-
     def combine(self, contributions: Iterable[tuple[State, float]]) -> None:
         """Make the uploads of this round, with their weights, the next global adapter."""
         lora, round = self.runtime.bank.lora, self._fleet.round
         scale = lora.scale if lora else 1.0
         stream = self.stream / "aggregate" / round
         self.adapter = self._rule.step(self.adapter, contributions, scale=scale, round=round, stream=stream)
+
+    def from_whole(self, contributions: Iterable[tuple[State, float]]) -> Iterable[tuple[State, float]]:
+        """Uploads of this round as if sites had gone on from the global adapter as it is (``Sending.from_whole``)."""
+        return self._sending.from_whole(self.adapter, contributions)
 
     def observe_upload(self, site: str, upload: State) -> None:
         """Let the monitor attack an upload, and a curious server keep it: whole, as the server knows it. Replies with a
