@@ -83,8 +83,10 @@ def test_records_that_are_set_apart_are_disclosed_as_measuring_alone():
     assert ledger.traffic() == Traffic(0, 0, 3456)
 
 
-def test_pooled_records_are_disclosed_and_are_no_traffic_of_a_round():
+def test_pooled_records_are_disclosed_and_are_all_that_travels():
     ledger = Ledger()
     ledger.pooled(12, 3456)
     [row] = ledger.table()
     assert (row["kind"], row["protection"], row["messages"], row["bytes"]) == ("records", None, 12, 3456)
+    ledger.asked("train", 100)  # between a server and what is in the same place
+    assert ledger.traffic() == Traffic(3456, 0, 0)

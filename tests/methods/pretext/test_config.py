@@ -65,6 +65,7 @@ def test_a_dry_run_says_what_would_be_sent_and_promised(make):
     assert any("without noise: summed distance of its texts" in note for note in told.notes)
     assert not any("without noise" in note for note in made.notes)
     plain = dry_run(make({"noise_multiplier": 0}))
+    assert plain.steps is None  # the server trains, in steps of its own
     assert plain.guarantee == "none" and {row.verb for row in plain.disclosure} >= {"vote", "report_distance"}
     given = {"seeds": "private", "samples": 4, "generator": "tiny", "endpoint": "http://somewhere/v1"}
     [row] = [row for row in dry_run(make(given)).disclosure if row.verb == "share_texts"]

@@ -60,7 +60,9 @@ class Foreseen:
 
     @property
     def steps(self) -> int | None:
-        """Optimiser steps of all sites together; None where that is not known."""
+        """Optimiser steps of all sites together; None where that is not known, or the server trains."""
+        if self.plan.method.traits.trained_at == "server":
+            return None
         known = [one.steps for one in self.rounds]
         return None if None in known else sum(one for one in known if one is not None)
 

@@ -9,6 +9,8 @@ from typing import Any
 from murmura.federation.wire.releases import Release, declared
 from murmura.runs.schema import Disclosure
 
+_POOLED = "(set-up)"
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -84,16 +86,18 @@ class Ledger:
             self._rows[verb, name].expected = True
 
     def traffic(self) -> Traffic:
+        """Where all records are in one place, they are all that has travelled for the method."""
         measured = sum(size for verb, size in self._asked.items() if verb in self.measuring)
         measured += sum(row.bytes for row in self._rows.values() if row.verb in self.measuring)
         up = sum(row.bytes for row in self._rows.values() if row.verb not in self.measuring)
         down = sum(size for verb, size in self._asked.items() if verb not in self.measuring)
-        return Traffic(up, down, measured)
+        pooled = self._rows.get((_POOLED, "records"))
+        return Traffic(pooled.bytes, 0, measured) if pooled else Traffic(up, down, measured)
 
     def pooled(self, records: int, size: int) -> None:
         """Enter raw records that were brought together in one place before training (centralised baselines)."""
         note = "pooled training: every record left its site"
-        self._brought("(set-up)", "all records in clear", note, records, size)
+        self._brought(_POOLED, "all records in clear", note, records, size)
 
     def set_apart(self, records: int, size: int) -> None:
         """Enter raw records that were taken out of the sites' own before training, to measure with: no public ones."""

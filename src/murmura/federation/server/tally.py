@@ -1,4 +1,4 @@
-"""What a round comes to, from its beginning to the row that tells of it."""
+"""What a round comes to, from its beginning to the row that tells of it; the first from the beginning of the run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.ledger import Traffic
 from murmura.progress import collect_phases
 
 
@@ -27,7 +28,7 @@ class Tally:
         self.losses: list[float] = []
         self.noted: dict[str, float] = {}
         self._fleet = fleet
-        self._traffic = fleet.ledger.traffic()
+        self._traffic = fleet.ledger.traffic() if fleet.round else Traffic(0, 0, 0)
         self._phases = collect_phases()
         self._start = time.perf_counter()
 

@@ -45,6 +45,9 @@ class Centralised(Averaging):
         no_public_records="all records are in one place, so there is no site to choose public ones for",
     )
 
+    def forecast(self, part: Part) -> Forecast:
+        return replace(super().forecast(part), down=0, up=0)
+
 
 class LocalOnly(Averaging):
     """No exchange: the lower bound."""
