@@ -47,7 +47,7 @@ def test_runs_on_the_same_records_stand_side_by_side_without_a_word(tmp_path):
         ({"more": DATA.replace("chat", "alpaca")}, "template", ALL),
         ({"more": DATA.replace("clinic/sites", "bank/sites")}, "sites’ records", ALL),
         ({"model": "other"}, "model, and with it what a token is", ALL[:1]),
-        ({"more": DATA + "[evaluation]\nsample = 6\n"}, "questions answered in full", ("Held-out ROUGE-L",)),
+        ({"more": DATA + "[evaluation]\nsample = 6\n"}, "questions that the model answers", ("Held-out ROUGE-L",)),
     ],
 )
 def test_what_is_not_the_same_is_named_with_the_columns_that_it_concerns(tmp_path, second, named, figures):

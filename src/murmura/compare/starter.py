@@ -52,7 +52,7 @@ name = "fedit"
 rounds = 2
 
 [evaluation]
-sample = 8                       # held-out records answered in full
+sample = 8                       # held-out questions that models answer
 attacks = true                   # also where an ε is promised, which does not cover what attacks count
 every = 2                        # rounds; and always before the first and after the last
 """

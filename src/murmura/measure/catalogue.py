@@ -48,9 +48,9 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Held-out loss",
         short="held-out\nloss",
         unit=NATS,
-        meaning="How badly the model predicts good answers to questions that no site trained on (mean over answers, in "
-        "nats per token). Where these answers repeat, as labels do, the small print says what guessing comes to, which "
-        "is to know how often each whole answer occurs, and nothing of the question.",
+        meaning="How badly the model predicts good answers to questions that no site trained on (mean over the "
+        "tokens of all answers, in nats). Where these answers repeat, as labels do, the small print says what guessing "
+        "comes to, which is to know how often each whole answer occurs, and nothing of the question.",
         of={
             "labelled": (
                 "a classifier",
@@ -79,7 +79,8 @@ CATALOGUE: tuple[Figure, ...] = (
         short="held-out\nROUGE-L",
         kind="instruction",
         meaning="How much of the wording of the model's own answers agrees, in order, with the reference answers to "
-        "those same questions: 0 is nothing, 1 is word for word.",
+        "those same questions: 0 is nothing, 1 is word for word. Asked are the first evaluation.sample of them, and an "
+        "answer is cut at its reference's length. With few, a change by a few hundredths may be chance.",
         column="always",
         line=True,
         drawn=Drawn("ROUGE-L (0 to 1)"),
@@ -333,7 +334,7 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Sent up",
         short="up",
         unit=BYTES,
-        meaning="Everything the sites sent to the server for the method itself, in all rounds together; what it took "
+        meaning="Everything the sites sent to the server for the method itself, in all rounds that count; what it took "
         "to measure the other figures is not counted. 1 MB is a million bytes.",
     ),
     _total(
@@ -341,14 +342,15 @@ CATALOGUE: tuple[Figure, ...] = (
         title="Sent down",
         short="down",
         unit=BYTES,
-        meaning="Everything the server sent to the sites for the method itself, in all rounds together.",
+        meaning="Everything the server sent to the sites for the method itself, in all rounds that count. What "
+        "one took that was interrupted and begun again stands in the table of what left each site alone.",
     ),
     _total(
         key="wall",
         title="Wall time",
         short="wall\ntime",
         unit=SECONDS,
-        meaning="Time from start to end on the machine named above, with everything that was measured.",
+        meaning="Time of all rounds that count on the machine named above, with everything that was measured in them.",
     ),
     _total(
         key="peak_memory",

@@ -44,7 +44,8 @@ class EvaluationConfig(Section):
     every: int = Field(1, ge=1)
     """Measure once in this many rounds, and always before the first and after the last."""
     sample: int = Field(16, ge=1)
-    """Held-out records answered in full for ROUGE-L, and as many members and non-members for memorisation."""
+    """Held-out questions that the model answers for ROUGE-L, each at most as long as its reference, and as many
+    members and non-members for memorisation."""
     attacks: bool | None = None
     """Attack the model: can the sites' records be told from others by how likely it finds them (membership inference)?
     Sites count what they find; no score leaves them. Left out, it is true unless the run promises an ε, which would not

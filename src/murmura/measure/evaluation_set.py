@@ -41,7 +41,7 @@ class EvaluationSet:
         harness: tasks of lm-evaluation-harness.
         asks: what all these questions ask, in the words that a record with the same question would have.
         weigh_patterns: weigh patterns by their accuracy on the validation records, instead of all alike.
-        sample: how many held-out records are also answered in full.
+        sample: how many held-out questions the model also answers.
         completes: whether as many non-members are completed too, to compare memorisation with.
         poses: whether benchmarks are measured this time.
         reader: what reads them, for losses and attacks alike.

@@ -165,7 +165,7 @@ _ASPECTS: tuple[_Aspect, ...] = (
     _Aspect("model, and with it what a token is", _per_token, _model),
     _Aspect("template", _of_records, _option("data.template")),
     _Aspect("tokens of a record at most", _of_records, _option("data.max_length")),
-    _Aspect("questions answered in full", _written, _option("evaluation.sample")),
+    _Aspect("questions that the model answers", _written, _option("evaluation.sample")),
     _Aspect("pool", lambda one: one.key == "coverage", _option("augment.pool")),
     _Aspect("domain", lambda one: one.key == "coverage", _option("augment.domain")),
     _Aspect("machine", _cost, _machine),
