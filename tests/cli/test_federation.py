@@ -102,7 +102,7 @@ def test_sites_open_from_the_folders_that_it_makes(file, tmp_path, secure):
     told = murmura("federation", "new", file(**sums), "--out", folder, "--address", "example.org:1234")
     assert "heart, lung, skin" in told
     shared = {path.name for path in (folder / "@federation").iterdir()}
-    assert shared == {"experiment.toml", "ca.crt", "heldout.json", "server.json"}
+    assert shared == {"experiment.toml", "ca.crt", "heldout.json", "models.json", "server.json"}
     assert json.loads((folder / "@federation" / "server.json").read_text()) == {"address": "example.org:1234"}
     for site in ("heart", "skin", "lung"):
         assert "records" in murmura("site", "init", folder / site)

@@ -33,7 +33,8 @@ _USED = (
 def digest_of(experiment: Experiment, federation: Path) -> str:
     """SHA-256 of what an owner consents to: the experiment, and the list of what it is measured on. By another list the
     site would take part with other records, and how many it has is told; and adapters of its own would be measured on
-    other texts.
+    other texts. The digests of models (``inputs.require_same_models``) are no part of it: by others a site does nothing
+    else, but refuses, until its owner has put other models there.
 
     Args:
         federation: the folder of what its members hand round.

@@ -24,17 +24,20 @@ from murmura.data.records import KINDS
 from murmura.errors import CheckpointError, ConfigError, DataError, explaining, remedy
 from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Remote
+from murmura.experiment.inputs import models_at_sites
 from murmura.experiment.prepare import Plan
 from murmura.experiment.simulation import share_out
 from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import identity, public
 from murmura.measure.evaluation_set import digests
+from murmura.progress import say
 from murmura.runs.names import (
     AUTHORITY,
     EXPERIMENT,
     FEDERATION,
     HELDOUT_DIGESTS,
+    MODEL_DIGESTS,
     NODE_KEY,
     PUBLIC_KEYS,
     ROSTER,
@@ -188,9 +191,16 @@ def _make(plan: Plan, folder: Path, address: str, folders: Mapping[str, Path], *
         measured, apart = records.public, [*people.heldout, *people.nonmembers]
         listed = sorted(digests(apart, measured.choices, measured.benchmarks))
         _write(shared / HELDOUT_DIGESTS, json.dumps(listed))
+        noted = models_at_sites(plan.experiment)
+        _write(shared / MODEL_DIGESTS, json.dumps([asdict(one) for one in noted], indent=1))
         _write(shared / SERVER_ADDRESS, json.dumps({"address": joined(host, port)}))
     new_authority(shared / AUTHORITY, own / _AUTHORITY_KEY, plan.experiment.run.name)
     certify(folder)
+    if "model.name" not in {one.option for one in noted}:
+        say(
+            f"the weights of {plan.experiment.model.name} are not on this machine, so sites cannot tell whether theirs "
+            "are the same: fetch them (`murmura models fetch`), and make the federation anew"
+        )
 
 
 def server_of(federation: Path) -> str:

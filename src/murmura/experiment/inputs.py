@@ -1,34 +1,37 @@
 """The files that a run reads: noted when it begins, so that it goes on with the same, and stands beside runs with the
-same."""
+same. Of a federation its models are noted when it is made, so that sites and server have the same.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from murmura import models
 from murmura.data.folder import is_passed_over
-from murmura.errors import CheckpointError, explaining
+from murmura.errors import CheckpointError, ModelError, explaining
 from murmura.experiment.config import Experiment
 from murmura.experiment.resources import declared
 from murmura.experiment.validate import method_of
-from murmura.resources import full_name
+from murmura.resources import Side, full_name
 from murmura.retrieval.pool import MANIFEST
 from murmura.runs import files
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import INPUTS
+from murmura.runs.names import INPUTS, MODEL_DIGESTS
 from murmura.runs.schema import SIMULATIONS, Input
 from murmura.units import listing
 
 
 def inputs(experiment: Experiment) -> list[Input]:
     """The files of each option that names some, or a model. What is not on this disk is left out, and not fetched."""
-    return [
-        Input(option, name, {path.relative_to(root).as_posix(): _digest(path) for path in own})
-        for option, name, root, own in (*_data(experiment), *_models(experiment))
-    ]
+    return _noted((*_data(experiment), *_models(experiment)))
+
+
+def models_at_sites(experiment: Experiment) -> list[Input]:
+    """The files of the base and of what else sites use. What is not on this machine is left out, and not fetched."""
+    return _noted(_models(experiment, ("site",)))
 
 
 def inputs_of(folder: RunFolder) -> list[Input]:
@@ -56,11 +59,52 @@ def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
     """
     now = {(one.option, one.name): one.files for one in inputs(experiment)}
     for one in inputs_of(folder):
-        before, after = one.files, now.get((one.option, one.name), one.files)
-        if changed := sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)):
+        if changed := _changed(one.files, now.get((one.option, one.name), one.files)):
             what = f"{one.option} = {one.name} is not what the run has read: {listing(changed)} changed since"
             fix = "Bring it back as it was, or start another run, in another folder."
             raise CheckpointError(what, where=str(folder.path), fix=fix)
+
+
+def require_same_models(federation: Path, experiment: Experiment, side: Side, *, fetch: bool = False) -> None:
+    """Refuse models other than those that a federation was made with, whatever they are called here. One that its maker
+    had not at hand, or that is not on this machine, is not compared.
+
+    Args:
+        federation: the folder of what its members hand round.
+        side: of the run, whose models these are.
+        fetch: whether a base that is not on this machine is fetched first, as it would be when it is used.
+
+    Raises:
+        ModelError: one is another, or cannot be fetched.
+        CheckpointError: what is noted of them is damaged.
+    """
+    try:
+        noted = {one.option: one.files for one in files.rows(federation / MODEL_DIGESTS, Input) or ()}
+    except CheckpointError as error:
+        error.fix = "Get it from whoever made the federation."
+        raise
+    if fetch and "model.name" in noted:
+        models.resolve(experiment.model.name)
+    for one in _noted(found for found in _models(experiment, (side,)) if found[0] in noted):
+        if changed := _changed(noted[one.option], one.files):
+            what = f"this is not the model that the federation was made with; what differs: {listing(changed)}"
+            fix = (
+                "Copy the model's folder from whoever made the federation in place of this one, or have the federation "
+                "made anew with this model."
+            )
+            raise ModelError(what, where=f"{one.option} = {one.name} (in {models.kept(one.name)})", fix=fix)
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The names of files that are not the same, or not there, in one of two folders."""
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def _noted(found: Iterable[tuple[str, str, Path, list[Path]]]) -> list[Input]:
+    return [
+        Input(option, name, {path.relative_to(root).as_posix(): _digest(path) for path in own})
+        for option, name, root, own in found
+    ]
 
 
 def _data(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
@@ -83,12 +127,16 @@ def _within(option: str, place: Path, ignored: Sequence[str]) -> list[Path]:
     return [path for path in place.iterdir() if path.is_file() and not is_passed_over(path, passed)]
 
 
-def _models(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
-    """The same of the base and of all that the run declares besides."""
+def _models(
+    experiment: Experiment, sides: Sequence[Side] = ("site", "server")
+) -> Iterator[tuple[str, str, Path, list[Path]]]:
+    """The same of the base and of all that the run declares besides for these sides of it."""
     names = {"model.name": experiment.model.name}
-    if experiment.data.may_cluster:
+    if experiment.data.may_cluster and "server" in sides:  # whoever shares records out
         names["data.encoder"] = experiment.data.encoder
-    names |= {full_name(option): one.name for option, one in declared(experiment, method_of(experiment)).items()}
+    for option, one in declared(experiment, method_of(experiment)).items():
+        if any(one.needed_by(side) for side in sides):
+            names[full_name(option)] = one.name
     for option, name in names.items():
         if (folder := models.kept(name)) is not None:
             yield option, name, folder, models.read_of(folder)

@@ -28,7 +28,7 @@ def play(folder: Path, again: bool = False) -> None:
     Raises:
         ConfigError: the site's file or the experiment is wrong, the owner does not allow the run, or nothing says where
             the server is.
-        DataError, CheckpointError, PrivacyError, SecureSumError: as ``open_sites``.
+        ModelError, DataError, CheckpointError, PrivacyError, SecureSumError: as ``open_sites``.
         RunError: Flower cannot be started.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -17,6 +17,7 @@ from murmura.errors import ConfigError, DataError, PrivacyError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import OwnersWord, digest_of, missing_consent
 from murmura.experiment.context import ProcessContext, process_context
+from murmura.experiment.inputs import require_same_models
 from murmura.experiment.sharing import bounded
 from murmura.experiment.site_file import AskedOf, SiteFile
 from murmura.experiment.summing import agreement
@@ -65,6 +66,7 @@ def open_sites(
 
     Raises:
         ConfigError: a site's file or the experiment is wrong.
+        ModelError: a model is unavailable, or not the one that the federation was made with.
         DataError: a site cannot take part with its records.
         CheckpointError: another process works with what a site keeps, or it cannot be written; or there is no
             roster of the sites.
@@ -186,7 +188,9 @@ def _one_federation(files: Sequence[SiteFile]) -> Path:
 def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
     experiment = Experiment.load(federation / EXPERIMENT)
     method = method_of(experiment)
-    return process_context(experiment, method, device, ["site"]), method
+    context = process_context(experiment, method, device, ["site"])
+    require_same_models(federation, experiment, "site", fetch=method.traits.trained_at == "sites")
+    return context, method
 
 
 def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) -> list[Any]:

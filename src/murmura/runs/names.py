@@ -94,9 +94,10 @@ FEDERATION = "@federation"
 """In ``private``, what the members of a federation hand round. No site's folder can be called so."""
 EXPERIMENT, ROSTER = "experiment.toml", "roster.json"
 """In that: the experiment, and the public keys of all sites."""
-HELDOUT_DIGESTS, SERVER_ADDRESS, AUTHORITY = "heldout.json", "server.json", "ca.crt"
+HELDOUT_DIGESTS, MODEL_DIGESTS, SERVER_ADDRESS, AUTHORITY = "heldout.json", "models.json", "server.json", "ca.crt"
 """Also in that, where sites are on machines of their own: digests of the records and questions that the run is measured
-on, where the server is reached, and the certificate that its own is signed by."""
+on, digests of the models that sites use (an ``Input`` each), where the server is reached, and the certificate that its
+own is signed by."""
 FLOWER, NODE_KEY, PUBLIC_KEYS = "flower", "flower.key", "public.json"
 """In such a site's place: what Flower keeps, the key by which it knows the site, and what the site is made known by."""
 SITE_RECORDS, SITE_ANCHOR, CENTRES_ANCHOR, RELEASED_ANCHOR = "records", "ledger", "centres", "released"

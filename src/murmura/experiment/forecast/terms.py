@@ -14,6 +14,7 @@ from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import digest_of
 from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
+from murmura.experiment.inputs import require_same_models
 from murmura.experiment.model_spec import ModelSpec, model_spec
 from murmura.experiment.reading import reading
 from murmura.experiment.site_file import AskedOf, SiteFile
@@ -82,12 +83,14 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
 
     Raises:
         ConfigError: the site's file or the experiment is wrong.
+        ModelError: a model on this machine is not the one that the federation was made with.
         DataError: the site cannot take part with its records.
         CheckpointError: sums are to be secure, and there is no roster of the sites.
     """
     file = SiteFile.load(folder)
     federation = Path(file.federation)
     experiment = Experiment.load(federation / EXPERIMENT)
+    require_same_models(federation, experiment, "site")
     method, model = method_of(experiment), _model(experiment)
     meets = reading(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
     records = records_of(file, experiment, meets)
