@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.aggregation.mean import StateSum, WeightedMean
+from murmura.aggregation.mean import StateSum, WeightedMean, too_long
 from murmura.errors import RunError
 from tests.aggregation.means import weighted_mean
 
@@ -191,3 +191,20 @@ def test_sum_is_a_sum() -> None:
     assert total.tensors["x"].tolist() == [-3.0]
     assert total.tensors["x"].dtype == torch.float64
     assert total.count == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [(0.0, True), (8.0, True), (2.0**15, True), (2.0**17, False), (1e38, False), (math.nan, False), (math.inf, False)],
+)
+def test_an_upload_is_not_longer_than_training_makes_it(value: float, fits: bool) -> None:
+    upload = {"a": torch.zeros(2, 2), "b": torch.tensor([value, 0.0])}
+    sent = {"a": torch.zeros(2, 2), "b": torch.ones(2)}
+    assert too_long(upload, sent) == (None if fits else "'b' is longer than training makes it")
+
+
+def test_what_is_long_already_may_stay_so() -> None:
+    """As embeddings of some whole models are."""
+    sent = {"a": torch.full((1000, 1000), 1e3)}
+    assert too_long({"a": 1.01 * sent["a"]}, sent) is None
+    assert too_long({"a": 2 * sent["a"]}, sent)

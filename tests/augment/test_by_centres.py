@@ -55,7 +55,7 @@ class Fleet:
             if site in self.centres:
                 reply = Reply(site, self.fields(site))
                 heard(reply)
-                if why := refused(reply.fields):
+                if why := refused(reply):
                     self.left_out[site] = why
                 else:
                     yield reply

@@ -41,11 +41,11 @@ class Fleet:
         ask = Ask(verb, 1, shared)
         cohort = Cohort([self.sites[site] for site in sites if site in self.sites], self.bench, ask, Stream(0))
         for reply in reversed(Augmenting(self.config).features(cohort, ask)):
-            fields = {"features": self.spoil(reply["features"])}
-            if why := refused(fields):
+            spoilt = Reply(reply.site, {"features": self.spoil(reply["features"])})
+            if why := refused(spoilt):
                 self.left_out[reply.site] = why
             else:
-                yield Reply(reply.site, fields)
+                yield spoilt
 
 
 @pytest.fixture

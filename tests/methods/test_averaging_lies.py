@@ -85,6 +85,36 @@ ATTACK = {
     "half a record": with_tally(lambda counts: counts + 0.5),
 }
 
+ARITHMETIC = {
+    "plain": {},
+    **{rule: {"rule": rule} for rule in ("ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair")},
+    "scaffold": {"local": "scaffold"},
+    **{step: {"server": step} for step in ("fedavgm", "fedadam", "fedyogi", "fedadagrad")},
+    **{f"{rule} of ranks": {"rule": rule, "ranks": (2, 1)} for rule in ("mean", "ffa", "fedex", "flora", "flexlora")},
+    "fair of ranks": {"rule": "fair", "ranks": (2, 1)},
+}
+
+
+def of_rank(state, rank):
+    shapes = {name: (rank, len(one.T)) if ".lora_A." in name else (len(one), rank) for name, one in state.items()}
+    return {name: torch.zeros(shape) for name, shape in shapes.items()}
+
+
+UPLOADS = {
+    "far too large": (
+        lambda state: {name: torch.full_like(one, 1e38) for name, one in state.items()},
+        "longer than training makes it",
+    ),
+    "too large to go on with": (
+        lambda state: {k: torch.full_like(one, 1e5) for k, one in state.items()},
+        "longer than training makes it",
+    ),
+    "no numbers": (lambda state: {name: one * torch.nan for name, one in state.items()}, "NaN"),
+    "turned": (lambda state: {name: one.T.contiguous() for name, one in state.items()}, "has shape"),
+    "a rank more": (lambda state: of_rank(state, 3), "has shape"),
+    "one number": (lambda state: dict.fromkeys(state, torch.tensor(1.0)), "has shape"),
+}
+
 
 def lying(bend, verb):
     class Lying(LocalEngine):
@@ -118,6 +148,35 @@ def test_a_site_that_sends_nothing_is_left_out_whatever_the_options(tokenizer, t
     world = lead(tokenizer, method(OneByOne, 1, **options), tmp_path, engine=engine, training=SGD)
     [event] = world.server.rows[1]["events"]
     assert f"the answer of site {LIAR} to 'train' is left out" in event and finite(world)
+
+
+@pytest.mark.parametrize("options", ARITHMETIC)
+@pytest.mark.parametrize("lie", UPLOADS)
+def test_no_upload_spoils_the_global_adapter_or_stops_the_run_whatever_the_rule(tokenizer, tmp_path, options, lie):
+    change, why = UPLOADS[lie]
+    engine = lying(with_adapter(change), "train")
+    world = lead(tokenizer, method(EveryOther, 2, **ARITHMETIC[options]), tmp_path, engine=engine, training=SGD)
+    for row in world.server.rows[1:]:
+        [event] = row["events"]
+        assert f"the answer of site {LIAR} to 'train' is left out: '" in event and why in event
+    assert finite(world) and len(world.server.rows) == 3
+
+
+@pytest.mark.parametrize("rule", ["mean", "ffa", "fedex", "flora", "flexlora", "fair"])
+def test_a_site_of_a_smaller_rank_sends_an_adapter_of_that_rank(tokenizer, tmp_path, rule):
+    engine = lying(with_adapter(lambda state: of_rank(state, 2)), "train")
+    options = {"rule": rule, "ranks": (2, 1)}  # site-1 has the second
+    world = lead(tokenizer, method(EveryOther, 1, **options), tmp_path, engine=engine, training=SGD)
+    [event] = world.server.rows[1]["events"]
+    assert f"site {LIAR}" in event and "has shape" in event
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", {"kind": "norm-bound", "norm": 1.0}], ids=str)
+def test_a_robust_rule_has_to_do_with_what_is_far_too_large(tokenizer, tmp_path, rule):
+    engine = lying(with_adapter(UPLOADS["far too large"][0]), "train")
+    world = lead(tokenizer, method(EveryOther, 1, rule=rule), tmp_path, engine=engine, training=SGD)
+    assert not world.server.rows[1]["events"] and finite(world)
+    assert all(float(tensor.abs().max()) < 10 for tensor in world.server.adapter.values())
 
 
 def alone():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.errors import PrivacyError
+from murmura.errors import PrivacyError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.messages import Reply
 from murmura.methods.dpfedavg.config import DPFedAvgConfig
@@ -314,9 +314,15 @@ def test_mutant_records_are_clipped_by_norms_that_are_a_little_too_small(tokeniz
 
 @pytest.mark.parametrize("method", [DPFedAvg, DPFTRL])
 def test_mutant_sites_are_not_clipped(tokenizer, tmp_path, monkeypatch, method):
-    """The server sees a sum that is too long for so many sites; and a site that sees an update sends none."""
+    """The server leaves out an update that is too long, and sees a sum that is too long for so many sites; and a site
+    that sees an update sends none."""
     options = {"rounds": 1, "noise_multiplier": 2.0, "clip_norm": 1e-3, "accountant": "rdp"}
     config = (DPFedAvgConfig if method is DPFedAvg else DPFTRLConfig)(**options)
+    made, world = site_level(method, config, tmp_path / "seen", tokenizer)
+    with pytest.raises(RunError, match="site a to 'train_clipped' is left out: 'update' is longer than the norm"):
+        made.lead(world.server, world.fleet)
+
+    monkeypatch.setattr(method, "_unclipped", lambda *_: None)  # as under a secure sum, where nobody sees an update
     made, world = site_level(method, config, tmp_path / "scripted", tokenizer)
     made.lead(world.server, world.fleet)
     told = world.server.rows[-1]["privacy"]

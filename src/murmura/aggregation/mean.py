@@ -19,6 +19,28 @@ if TYPE_CHECKING:
 # Weights are example counts or shares. Within these bounds weight * float32 neither overflows nor vanishes in float64.
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 
+FURTHEST = 2.0**16
+"""Most by which training makes a tensor longer (L2). A product B·A of two such is below 2³², as are a mean of these and
+a residual, and its cube, which the backward pass of a layer norm has, below 2⁹⁶: float32, which ends at 2¹²⁸, has room
+left for activations. With an adapter far beyond, no site can go on, and nobody would know through whom. Against a site
+that sends less, and still too much, there are robust rules."""
+
+
+def too_long(state: State, sent: State) -> str | None:
+    """Why an upload cannot be averaged, in words: a tensor of it is too long, or not finite; None where none is.
+
+    Args:
+        sent: what training began with, of the same shapes.
+    """
+    for name, tensor in state.items():
+        if not _norm(tensor) <= FURTHEST + _norm(sent[name]):  # one that overflows in float32 is an infinity
+            return f"'{name}' is longer than training makes it"
+    return None
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor.detach().float()))
+
 
 class StateSum:
     """A running sum of states in float64, which refuses a contribution that does not fit the others.

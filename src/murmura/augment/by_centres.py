@@ -190,7 +190,9 @@ class ByCentres(FromPool):
             if "privacy" in reply.fields:
                 noise.reported(server).record(reply.site, reply["privacy"], answers=1)
 
-        unfit = partial(_unfit, clusters=self.config.clusters, width=width)
+        def unfit(reply: Reply) -> str | None:
+            return _unfit(reply.fields, clusters=self.config.clusters, width=width)
+
         told = {
             reply.site: Centres(reply["centres"].numpy(), reply["sizes"].numpy())
             for reply in fleet.ask("centres", sites, each, refused=unfit, heard=heard, **asked)

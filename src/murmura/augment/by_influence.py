@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from murmura.units import FLOAT32
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
-    from murmura.federation.wire.messages import Payload
+    from murmura.federation.wire.messages import Payload, Reply
     from murmura.model_runtime import ModelRuntime
     from murmura.retrieval.pool import Pool
 
@@ -139,7 +138,10 @@ class LESS(FromPool):
     def _told(self, fleet: Fleet, sites: Sequence[str], milestones: Sequence[Milestone]) -> dict[str, torch.Tensor]:
         """What each site has answered."""
         sent: dict[str, Any] = {field(epoch): one.state for epoch, one in enumerate(milestones)}
-        unfit = partial(_unfit, epochs=len(milestones), dimension=self.config.less_dimension)
+
+        def unfit(reply: Reply) -> str | None:
+            return _unfit(reply.fields, epochs=len(milestones), dimension=self.config.less_dimension)
+
         replies = fleet.ask("features", sites, refused=unfit, epochs=len(milestones), **sent)
         told = {reply.site: reply["features"] for reply in replies}
         return {site: told[site] for site in sites if site in told}

@@ -23,7 +23,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import OfSecretCohorts, Publication, WithoutTimes
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
-from murmura.federation.wire.messages import VERSION, Payload
+from murmura.federation.wire.messages import VERSION, Payload, Reply
 from murmura.federation.wire.well_formed import is_count
 from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
@@ -151,9 +151,9 @@ class ServerSide:
         return answered
 
 
-def _incomplete(fields: Payload) -> str | None:
+def _incomplete(reply: Reply) -> str | None:
     """Why what a site says of itself when it joins is not what it should be; None where it is."""
-    versions = fields.get("versions")
+    fields, versions = reply.fields, reply.fields.get("versions")
     is_told = isinstance(versions, Mapping) and is_count(versions.get("messages"))
     is_told = is_told and isinstance(fields.get("kind"), str)
     has_records = "records" not in fields or is_count(fields["records"], 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
-from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import misfit
 from murmura.measure.canaries import Canaries
 from murmura.measure.catalogue import described
@@ -189,12 +188,12 @@ class Monitor:
             own = {"upload": upload, "upload_records": -(-most // len(uploads)), "upload_cuts": other.cuts}
             each[site] = {**each.get(site, {}), **own}
         self._spare_canaries(each)
-        bounds = {
-            "tally": max(counts.values(), default=0),
-            "upload_tally": -(-most // max(len(uploads), 1)),
-            "others": len(nonmembers.records),
-        }
-        unlike = partial(_unlike, tally=nonmembers.tally, most=bounds)
+
+        def unlike(reply: Reply) -> str | None:
+            asked = each[reply.site]
+            bounds = {"tally": counts.get(reply.site, 0), "upload_tally": asked.get("upload_records", 0)}
+            return _unlike(reply.fields, nonmembers.tally, {**bounds, "others": len(nonmembers.records)})
+
         found = fleet.sum("attack", list(each), each=each, refused=unlike)
         figures: Figures = {"attacks": {}}
         others = found.fields.get("others") if personal else seen[0].tally
@@ -222,7 +221,10 @@ class Monitor:
         """Let each site have that many of its records completed; means over records."""
         each: dict[str, dict[str, Any]] = {site: {"records": count, **attacked} for site, count in counts.items()}
         self._spare_canaries(each)
-        unfit = partial(_unmeasured, most=max(counts.values(), default=0), longest=self.runtime.max_length)
+
+        def unfit(reply: Reply) -> str | None:
+            return _unmeasured(reply.fields, most=counts[reply.site], longest=self.runtime.max_length)
+
         replies = list(fleet.ask("memorise", list(each), each=each, refused=unfit))
         weights = [reply["records"] for reply in replies]
         return {f"member_{name}": _mean([reply[name] for reply in replies], weights) for name in _CONTINUED}
@@ -233,7 +235,7 @@ def _unlike(fields: Payload, tally: State, most: Mapping[str, int]) -> str | Non
 
     Args:
         tally: as each of them must be.
-        most: how many records any site was asked to count in each field, at most.
+        most: how many records the site was asked to count in each field, at most.
     """
     for name, one in fields.items():
         if one is None:
@@ -250,9 +252,9 @@ def _counts(counts: torch.Tensor, most: int) -> bool:
     return bool((counts >= 0).all()) and bool((counts == counts.round()).all()) and float(counts.sum()) <= most
 
 
-def _without_figures(fields: Payload) -> str | None:
+def _without_figures(reply: Reply) -> str | None:
     """Why a site's figures cannot be averaged with those of others; None where they can."""
-    figures = fields.get("figures")
+    figures = reply.fields.get("figures")
     if not isinstance(figures, Mapping):
         return "it has no table of figures"
     return None if isinstance(figures.get("heldout_loss") or 0.0, int | float) else "its held-out loss is no number"
@@ -262,7 +264,7 @@ def _unmeasured(fields: Payload, most: int, longest: int) -> str | None:
     """Why what a site's records were completed with has no mean with that of others; None where it has.
 
     Args:
-        most: how many records any site was asked to have completed, at most.
+        most: how many records the site was asked to have completed, at most.
         longest: tokens of a record.
     """
     if not all(isinstance(fields.get(name), int | float) for name in _CONTINUED):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from murmura.aggregation.mean import too_long
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.server import ServerOptimizer, optimizer_of
 from murmura.federation.forecast import Forecast, Part
@@ -18,7 +19,7 @@ from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Weights, verb
 from murmura.federation.wire.sums import Sum, is_state, misfit
 from murmura.methods.local_rules import local_rule
-from murmura.training.adapter import State
+from murmura.training.adapter import State, crop
 from murmura.training.loop import Trained
 
 if TYPE_CHECKING:
@@ -125,20 +126,24 @@ class Averaging(Method):
             self._step(server, optimizer, fleet.round, self.contributions(server, replies))
         self.local.settle(server, cohort, sums, len(fleet.sites))
 
-    def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
+    def _unfit(self, server: Server, verb: str) -> Callable[[Reply], str | None]:
         """Why a reply of this round cannot be averaged, so that it is left out by the name of its site; None where it
-        can. Where sites have adapters of unequal ranks, the rule looks at their shapes."""
+        can. An adapter is of the rank that its site was sent one of."""
         like = self.like(server, verb)
-        if self.rule.ranks:
-            del like["adapter"]
 
-        def unfit(fields: Payload) -> str | None:
-            if self.keeps_back and not fields:
+        def unfit(reply: Reply) -> str | None:
+            if self.keeps_back and not reply.fields:
                 return None
-            if self.rule.ranks and not is_state(fields.get("adapter")):
-                return "'adapter' is no table of tensors"
-            why = misfit(fields, like)
-            return "it counts for nothing" if not why and self.weight in like and not fields[self.weight] else why
+            rank = server.rank(reply.site) if self.rule.ranks and "adapter" in like else None
+            own = like if rank is None else {**like, "adapter": crop(like["adapter"], rank)}
+            if why := misfit(reply.fields, own):
+                return why
+            if self.weight in like and not reply[self.weight]:
+                return "it counts for nothing"
+            if self.rule.config.is_robust:  # which has to do with sites that send anything
+                return None
+            found = (too_long(reply[name], one) for name, one in own.items() if is_state(one))
+            return next(filter(None, found), None)
 
         return unfit
 

@@ -114,12 +114,12 @@ def losses(task: Task, bench: ModelRuntime, records: Sequence[Any], models: Sequ
     return [figures["heldout_loss"] for figures in measured]
 
 
-def unfit(fields: Payload) -> str | None:
+def unfit(reply: Reply) -> str | None:
     """Why what a site tells of its model is not what it should be; None where it is. A site that could set no record
     apart has nothing to tell."""
+    fields, told = reply.fields, reply.fields.get("losses")
     if not fields:
         return None
-    told = fields.get("losses")
     if not isinstance(told, Mapping) or told.keys() != set(MODELS):
         return "it does not tell the losses that it should"
     if not all(isinstance(one, int | float) and math.isfinite(one) for one in (*told.values(), fields.get("public"))):

@@ -192,8 +192,8 @@ def test_a_reply_that_is_not_like_the_others_is_left_out_of_a_sum_and_its_site_i
             site, {} if site == "b" and other is None else {"adapter": {"votes": other if site == "b" else right}}
         )
 
-    def refused(fields):
-        return "too few" if bool((fields["adapter"]["votes"] < 0).any()) else None
+    def refused(reply):
+        return "too few" if bool((reply["adapter"]["votes"] < 0).any()) else None
 
     like = {"adapter": {"votes": torch.zeros(4, dtype=torch.int32)}}
     fleet = make_fleet(answer, min_replies=2)

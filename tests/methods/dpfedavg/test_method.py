@@ -295,6 +295,28 @@ def test_an_update_of_another_shape_is_left_out_whoever_looks_at_it(tokenizer, t
     )
 
 
+@pytest.mark.parametrize("listening", [LISTENING, QUIET])
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"update": lambda state: {name: 100 * tensor for name, tensor in state.items()}}, "'update' is longer than"),
+        ({"update": lambda state: {name: tensor + 1e38 for name, tensor in state.items()}}, "'update' is longer than"),
+        ({"unclipped": lambda bit: 1e30 * bit}, "'unclipped' is neither"),
+    ],
+)
+def test_what_would_outweigh_all_other_sites_is_left_out(tokenizer, tmp_path, listening, told, why):
+    class Lying(LocalEngine):
+        def ask(self, ask, sites):
+            for reply in super().ask(ask, sites):
+                lies = reply.site == "site-1" and ask.verb == "train_clipped"
+                bent = {name: change(reply[name]) for name, change in told.items()} if lies else {}
+                yield Reply(reply.site, {**reply.fields, **bent})
+
+    world = run(tokenizer, tmp_path, dpfedavg(rounds=1, **ADAPTIVE), engine=Lying, evaluation=listening)
+    assert any(f"site site-1 to 'train_clipped' is left out: {why}" in one for one in world.server.rows[1]["events"])
+    assert world.server.rows[1]["privacy"]["epsilon"] > 0
+
+
 # ---- the local rule --------------------------------------------------------------------------------------------------
 
 

@@ -157,6 +157,14 @@ def test_codes_of_another_adapter_are_left_out(tokenizer, tmp_path, fields):
     assert any("site-1 to 'train_ternary' is left out" in one for one in world.server.rows[1]["events"])
 
 
+def test_codes_of_an_adapter_that_nobody_could_go_on_with_are_left_out(tokenizer, tmp_path):
+    codes = quantise(make_world(tokenizer, tfedavg(), tmp_path / "other").server.adapter)
+    far = {"codes": codes.codes, "scales": torch.full_like(codes.scales, 1e30), "loss": 1.0}
+    world = lead(tokenizer, tfedavg(), tmp_path, engine=lying(LocalEngine, {"train_ternary": far}))
+    for row in world.server.rows[1:]:
+        assert any("site-1 to 'train_ternary' is left out" in one and "longer than" in one for one in row["events"])
+
+
 def test_a_dead_site_is_left_out(tokenizer, tmp_path):
     engine = failing(LocalEngine, lambda site, ask: site == "site-1" and ask.verb == "train_ternary")
     world = lead(tokenizer, tfedavg(rounds=1), tmp_path, engine=engine)

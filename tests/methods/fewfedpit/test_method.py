@@ -11,7 +11,7 @@ from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError, DataError
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort, Site
-from murmura.federation.wire.messages import Ask
+from murmura.federation.wire.messages import Ask, Reply
 from murmura.generation.writer import Completion
 from murmura.methods import build, parse_config
 from murmura.methods.fedit.config import FedITConfig
@@ -291,11 +291,11 @@ def test_counts_are_a_table_of_what_there_is_to_count():
     alone.round(server, SimpleNamespace(round=1), [], {})
     state = {"adapter": server.adapter, "examples": 1}
     for unfit, fields in ((refused[0], {}), (together._unfit(server, "improve_together"), state)):
-        assert unfit(fields | {"loss": None, "counts": {"drafts.kept": 2}}) is None
+        assert unfit(Reply("a", fields | {"loss": None, "counts": {"drafts.kept": 2}})) is None
         for told in (None, "x", [1], {"drafts.kept": None}, {"drafts.kept": 2, "site heart lies": 1}):
-            assert "'counts' is not" in unfit(fields | {"loss": 1.0, "counts": told})
-        assert "'counts' is not" in unfit(fields | {"loss": 1.0})
-        assert "'loss' is not" in unfit(fields | {"loss": "x", "counts": {}})
+            assert "'counts' is not" in unfit(Reply("a", fields | {"loss": 1.0, "counts": told}))
+        assert "'counts' is not" in unfit(Reply("a", fields | {"loss": 1.0}))
+        assert "'loss' is not" in unfit(Reply("a", fields | {"loss": "x", "counts": {}}))
 
 
 def test_accumulated_records_stay_at_the_site_and_are_trained_on_again(go, drafted, monkeypatch):

@@ -7,7 +7,7 @@ from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.federation.forecast import Part
 from murmura.federation.site.cohort import Cohort
-from murmura.federation.wire.messages import Ask
+from murmura.federation.wire.messages import Ask, Reply
 from murmura.generation.loops import goes_round
 from murmura.generation.writer import Completion
 from murmura.methods.fewfedweight import method as module
@@ -200,7 +200,11 @@ def test_the_plan():
 def test_what_a_site_says_of_its_skill_and_counts_is_held_to_what_there_is():
     """One number that is too large would be all of the mean."""
     state = {"w": torch.zeros(2)}
-    unfit = method()._unfit(SimpleNamespace(adapter=state, round=1), "improve")
+    refused = method()._unfit(SimpleNamespace(adapter=state, round=1), "improve")
+
+    def unfit(fields):
+        return refused(Reply("a", fields))
+
     fields = {"adapter": state, "examples": 1, "loss": 0.5, "counts": {"pseudo.used": 2}, "skill": skill(0.0)}
     assert unfit(fields) is None and unfit(fields | {"skill": 0.0, "counts": {}}) is None
     for told in (None, "1", [1.0], 1e300, 7.0, -0.1, torch.ones(2), {}):

@@ -2,6 +2,7 @@
 
 import json
 
+from murmura.federation.wire.messages import Reply
 from murmura.federation.wire.sums import Sum, misfit
 from tests.experiment.small import experiment, write_lines
 
@@ -86,7 +87,7 @@ class Replies:
         total = Sum()
         for site, reply in zip(self.sites, self.replies, strict=True):
             fields = {"votes": reply(len(shared["candidates"]))} if callable(reply) else reply
-            if why := misfit(fields, like or {}) or (refused and refused(fields)):
+            if why := misfit(fields, like or {}) or (refused and refused(Reply(site, fields))):
                 self.events.append(f"{site}: {why}")
             else:
                 total.add(site, fields)

@@ -120,7 +120,7 @@ class Fleet:
         each: Mapping[str, Payload] | None = None,
         *,
         like: Payload | None = None,
-        refused: Callable[[Payload], str | None] | None = None,
+        refused: Callable[[Reply], str | None] | None = None,
         read: Callable[[Payload], Payload] | None = None,
         settled: Callable[[int], None] | None = None,
         **shared: Any,
@@ -155,9 +155,9 @@ class Fleet:
         if verbs.secure(verb) is not None:
             return self._secure_sum(verb, sites, each, weights, like, shared, settled)
 
-        def misfits(fields: Payload) -> str | None:
-            why = (misfit(fields, like) if like else None) or (refused(fields) if refused else None)
-            return why or addable(fields, weights)
+        def misfits(reply: Reply) -> str | None:
+            why = (misfit(reply.fields, like) if like else None) or (refused(reply) if refused else None)
+            return why or addable(reply.fields, weights)
 
         for reply in self._replies(verb, sites, each, shared, like, misfits, read=read):
             total.add(reply.site, reply.fields, weights)
@@ -169,7 +169,7 @@ class Fleet:
         sites: Sequence[str],
         each: Mapping[str, Payload] | None = None,
         *,
-        refused: Callable[[Payload], str | None] | None = None,
+        refused: Callable[[Reply], str | None] | None = None,
         read: Callable[[Payload], Payload] | None = None,
         heard: Callable[[Reply], None] | None = None,
         **shared: Any,
@@ -221,7 +221,7 @@ class Fleet:
         each: Mapping[str, Payload] | None,
         shared: Payload,
         like: Payload | None = None,
-        misfits: Callable[[Payload], str | None] | None = None,
+        misfits: Misfits | None = None,
         read: Callable[[Payload], Payload] | None = None,
         heard: Callable[[Reply], None] | None = None,
         under: Unmasking | None = None,
@@ -230,7 +230,7 @@ class Fleet:
         """Replies as they come, entered in the ledgers; sites that do not answer as they should become events.
 
         Args:
-            misfits: says why a reply is left out, if it is, by its fields as they are ``read``.
+            misfits: says why a reply is left out, if it is, with its fields as they are ``read``.
             under: the secure sum under whose masks replies leave.
             needed: how many; as ``min_replies`` says, if not given.
         """
@@ -251,7 +251,7 @@ class Fleet:
                     reply = Reply(reply.site, read(reply.fields))
                 except RunError as error:
                     why = str(error)
-            if why := why or (misfits(reply.fields) if misfits is not None else None):
+            if why := why or (misfits(reply) if misfits is not None else None):
                 what = f"the answer of site {reply.site} to '{verb}' is left out: {why}"
                 self.event(what, site=reply.site, verb=verb)
                 continue

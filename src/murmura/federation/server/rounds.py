@@ -177,6 +177,10 @@ class Server:
                 self._close()
                 progress.advance()
 
+    def rank(self, site: str) -> int | None:
+        """Of a site's adapters; None where all have the run's."""
+        return self._sending.rank(site)
+
     def lr(self, round: int) -> float:
         """The learning rate of a round, counted from 1."""
         return self.runtime.training.rate(round - 1, self._count)

@@ -21,6 +21,10 @@ class Sending:
     def __init__(self, rule: Rule, fleet: Fleet) -> None:
         self._rule, self._fleet = rule, fleet
 
+    def rank(self, site: str) -> int | None:
+        """Of a site's adapters; None where all have the run's."""
+        return self._rule.rank(self._fleet.sites.index(site))
+
     def fields(
         self, adapter: State, sites: Sequence[str], each: Mapping[str, Payload] | None, shared: Payload
     ) -> tuple[dict[str, Payload], Payload]:
@@ -28,9 +32,8 @@ class Sending:
         each = dict(each or {})
         if not self._rule.ranks:
             return each, {**shared, "adapter": self._sent(adapter)}
-        places = {site: place for place, site in enumerate(self._fleet.sites)}
         for site in sites:
-            part = self._rule.download(adapter, self._rule.rank(places[site]), self._fleet.round)
+            part = self._rule.download(adapter, self.rank(site), self._fleet.round)
             each[site] = {"adapter": part, **each.get(site, {})}
         return each, shared
 

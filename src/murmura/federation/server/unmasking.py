@@ -23,7 +23,7 @@ from murmura.federation.wire.sums import Sum
 
 Each = Mapping[str, Payload] | None
 """Fields for single sites."""
-Misfits = Callable[[Payload], str | None]
+Misfits = Callable[[Reply], str | None]
 """Why an answer is left out, in words; None where it is not."""
 
 
@@ -106,13 +106,13 @@ class Unmasking:
             own["vouchers"] = packed(self.vouchers_for(site), SIGNATURE_BYTES)
         return own
 
-    def misfit(self, reply: Payload) -> str | None:
+    def misfit(self, reply: Reply) -> str | None:
         """Why what a site has sent with its masked vector cannot be used, in words; None where it can."""
-        if why := self.layout.misfit(reply):
+        if why := self.layout.misfit(reply.fields):
             return why
-        if len(reply) > (1 if self.graph.is_full else 2):
+        if len(reply.fields) > (1 if self.graph.is_full else 2):
             return "it holds a field that no masked reply has"
-        return None if self.graph.is_full else misshapen(reply.get(VOUCHED), 1, SIGNATURE_BYTES)
+        return None if self.graph.is_full else misshapen(reply.fields.get(VOUCHED), 1, SIGNATURE_BYTES)
 
     def sizes(self) -> dict[str, int]:
         """Bytes that each field of a site's reply takes in what it sends under masks."""
@@ -203,7 +203,7 @@ def step_by_step(
     def rows(
         name: str, sites: Sequence[str], field: str, count: int, width: int, fields: Payload, each: Each = None
     ) -> dict[str, list[bytes]]:
-        replies = step(name, sites, fields, each, lambda reply: misshapen(reply.get(field), count, width))
+        replies = step(name, sites, fields, each, lambda reply: misshapen(reply.fields.get(field), count, width))
         return {reply.site: unpacked(reply[field], count, width) for reply in replies}
 
     fields: Payload = {"verb": now.verb, "sites": len(now.asked)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from murmura.aggregation.mean import shapes
+from murmura.aggregation.mean import shapes, too_long
 from murmura.aggregation.ternary import SERVER_THRESHOLD, SITE_THRESHOLD, dequantise, quantise, ternary
 from murmura.errors import RunError
 from murmura.federation.wire.messages import Payload
@@ -98,6 +98,8 @@ def reading(adapter: State) -> Callable[[Payload], Payload]:
         if why := misfit(fields, fitting):
             raise RunError(why)
         upload = dequantise(fields["codes"], fields["scales"], shapes(adapter))
+        if why := too_long(upload, adapter):
+            raise RunError(why)
         return {"adapter": upload, "loss": fields.get("loss")}
 
     return read

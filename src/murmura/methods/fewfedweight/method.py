@@ -13,7 +13,7 @@ from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
 from murmura.federation.forecast import Forecast, Part
 from murmura.federation.traits import AveragingTraits, Combines
-from murmura.federation.wire.messages import Ask, Payload, Reply
+from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.generation.loops import goes_round, whole
 from murmura.measure.text import rouge_l
@@ -73,14 +73,14 @@ class FewFedWeight(Averaging):
         server.count({"mean.by_skill" if by_skill.count else "mean.by_size": 1})
         yield (by_skill if by_skill.count else by_size).result(), 1.0
 
-    def _unfit(self, server: Server, verb: str) -> Callable[[Payload], str | None]:
+    def _unfit(self, server: Server, verb: str) -> Callable[[Reply], str | None]:
         """As for any average; nor can a reply be with more skill than that of a site that is always right."""
         unfit = super()._unfit(server, verb)
 
-        def unskilled(fields: Payload) -> str | None:
-            told = fields.get("skill")
+        def unskilled(reply: Reply) -> str | None:
+            told = reply.fields.get("skill")
             known = isinstance(told, int | float) and 0 <= told <= _MOST
-            return unfit(fields) if known else f"'skill' is no number from 0 to {_MOST:.2f}"
+            return unfit(reply) if known else f"'skill' is no number from 0 to {_MOST:.2f}"
 
         return unskilled
 

@@ -14,7 +14,7 @@ from murmura.data.selection import label_order
 from murmura.errors import DataError
 from murmura.federation.forecast import Forecast, Part, Work, few
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
-from murmura.federation.wire.messages import Ask, Payload, Reply
+from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.federation.wire.sums import misfit
 from murmura.measure.ensemble import ensemble, soft_labels
@@ -245,9 +245,9 @@ class LPFL(Averaging):
         return records if c.labelled_share is None else round(c.labelled_share * records)
 
 
-def _unlike(fields: Payload) -> str | None:
+def _unlike(reply: Reply) -> str | None:
     """Why what a site says of its annotating cannot be added up; None where it can."""
-    return misfit(fields, {"annotated": 0, "left": 0} | ({"right": 0} if "right" in fields else {}))
+    return misfit(reply.fields, {"annotated": 0, "left": 0} | ({"right": 0} if "right" in reply.fields else {}))
 
 
 def _annotate(runtime: ModelRuntime, records: Sequence[Any], count: int) -> None:

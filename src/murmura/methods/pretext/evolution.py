@@ -102,7 +102,7 @@ class Evolution:
             self.fleet.sites,
             like=like,
             candidates=torch.from_numpy(where),
-            refused=lambda fields: fault(fields["votes"], limit, whole=whole),
+            refused=lambda reply: fault(reply["votes"], limit, whole=whole),
             settled=(lambda replies: self._enter_shares(round, replies)) if self.shares else None,
         )
         sigma = self.plan.noise.std * limit

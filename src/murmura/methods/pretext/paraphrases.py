@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
-    from murmura.federation.wire.messages import Payload
+    from murmura.federation.wire.messages import Reply
 
 ACCOUNTANT = "the formula of DP-Prompt"
 ASKED = "paraphrases"
@@ -44,8 +44,8 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     server.journal(ASKED, _asked).append({"at": now()})
     most = config.texts_per_site
 
-    def too_many(fields: Payload) -> str | None:
-        return f"it holds more than {most} texts" if len(fields.get("texts") or ()) > most else None
+    def too_many(reply: Reply) -> str | None:
+        return f"it holds more than {most} texts" if len(reply.fields.get("texts") or ()) > most else None
 
     found = sent(fleet.ask("paraphrase", fleet.sites, refused=too_many, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)

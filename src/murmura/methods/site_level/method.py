@@ -194,14 +194,25 @@ class SiteLevel(Method):
     def _summed(self, server: Server, cohort: Sequence[str], like: State, **asked: Any) -> Sum:
         """The sum of the cohort's replies. Single ones are only looked at where single uploads are to be attacked."""
         reply_like = {"update": like} | self._bit(True)
+
+        def unfit(reply: Reply) -> str | None:
+            return misfit(reply.fields, reply_like) or self._unclipped(reply, asked["norm"])
+
         if not server.listens:
-            return server.sum("train_clipped", cohort, like=reply_like, **asked)
+            return server.sum("train_clipped", cohort, like=reply_like, refused=unfit, **asked)
         sums = Sum()
-        for reply in server.ask("train_clipped", cohort, refused=lambda fields: misfit(fields, reply_like), **asked):
+        for reply in server.ask("train_clipped", cohort, refused=unfit, **asked):
             sums.add(reply.site, reply.fields)
             change = self.left(reply["update"], server.adapter)
             server.observe_upload(reply.site, {name: like[name] + change[name] for name in like})
         return sums
+
+    def _unclipped(self, reply: Reply, norm: float) -> str | None:
+        """Why no site that clips has sent this, in words; None where one may have. Under a secure sum nobody looks."""
+        if not length(reply["update"].values()) <= norm * (1 + SLACK):
+            return "'update' is longer than the norm to which it is clipped"
+        bit = reply.fields.get("unclipped")
+        return None if bit is None or abs(float(bit)) == 0.5 else "'unclipped' is neither ½ nor −½"
 
     def entered(self, change: State, start: State) -> State:
         """A change of the adapter in the coordinates in which it is clipped, summed and noised: here, unchanged."""
