@@ -11,7 +11,7 @@ from murmura.methods.fedit.config import LocalConfig
 from murmura.methods.fedit.method import LocalOnly
 from murmura.methods.fewfedweight.config import FewFedWeightConfig
 from murmura.methods.fewfedweight.method import FewFedWeight
-from tests.federation.world import lead
+from tests.federation.world import lead, make_world
 from tests.methods.every_other import SGD, Alike, EveryOther, OneByOne, method
 
 LIAR = "site-1"
@@ -220,6 +220,18 @@ def test_what_a_site_says_of_an_adapter_of_its_own_is_left_out(tokenizer, tmp_pa
 def test_a_site_that_says_anything_of_what_it_kept_stops_nobody(tokenizer, tmp_path, lie):
     world = lead(tokenizer, method(EveryOther, 2), tmp_path, engine=lying(COMMIT[lie], "commit"), training=SGD)
     assert [row["round"] for row in world.server.rows] == [0, 1, 2] and finite(world)
+
+
+def test_no_site_tells_of_more_attacked_records_than_it_was_asked_for_however_many_others_were(tokenizer, tmp_path):
+    """Its count would be a larger part of the figures than its records are."""
+    asked, measuring = method(EveryOther, 1), EvaluationConfig(sample=2, uploads=0)
+    engine = lying(with_tally(lambda counts: counts * 2), "attack")
+    world = make_world(tokenizer, asked, tmp_path, engine=engine, training=SGD, evaluation=measuring)
+    world.server._monitor.sizes = {site.name: site.size for site in world.sites}
+    assert [site.size for site in world.sites] == [3, 2, 4] and world.sites[1].name == LIAR
+    asked.lead(world.server, world.fleet)
+    events = [event for row in world.server.rows for event in row["events"]]
+    assert any(f"site {LIAR} to 'attack' is left out" in event and "2 at most" in event for event in events), events
 
 
 @pytest.mark.parametrize("lie", ATTACK)

@@ -184,8 +184,9 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         engine = simulate(context, method, own, folder, protected=protected)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
+        side.server.sizes = {site.name: site.size for site in people.sites}
         if plan.guarantee:
-            side.server.promised, side.server.sizes = plan.guarantee, {site.name: site.size for site in people.sites}
+            side.server.promised = plan.guarantee
             side.server.caveats = _caveats(plan, side.server)
             for said in side.server.caveats:
                 say(said, public=True)

@@ -9,6 +9,7 @@ import pytest
 from murmura import methods
 from murmura.errors import BudgetError, ConfigError, DataError, RunError
 from murmura.experiment.run import run
+from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext import expand_and_train
 from murmura.methods.pretext.config import PretextConfig
@@ -91,6 +92,23 @@ def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
     assert (result.folder / "model" / "model.safetensors").exists()  # the model was trained whole
 
 
+def test_a_site_gives_away_no_more_texts_than_it_has(make, monkeypatch):
+    """What it makes up could be most of what the model is trained on."""
+    liar, ask = next(iter(SITES)), LocalEngine.ask
+
+    def lying(engine, asked, sites):
+        for reply in ask(engine, asked, sites):
+            lies = reply.site == liar and asked.verb == "share_texts"
+            yield Reply(liar, {"texts": [*reply["texts"], "made up"]}) if lies else reply
+
+    monkeypatch.setattr(LocalEngine, "ask", lying)
+    result = run(make({"seeds": "private"}))
+    [event] = result.rows[1]["events"]
+    assert event == f"the answer of site {liar} to 'share_texts' is left out: it holds more than {SITES[liar]} texts"
+    trained_on = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
+    assert len(trained_on) == sum(SITES.values()) - SITES[liar] and "made up" not in trained_on
+
+
 def test_public_texts_are_read_before_anything_is_measured(make):
     asked = make({"public": "nowhere.jsonl"})
     with pytest.raises(DataError, match=r"nowhere\.jsonl"):
@@ -135,7 +153,7 @@ def test_a_round_that_is_done_again_drops_what_was_written_after_its_seeds(tmp_p
         rows=[], store={}, rounds=lambda count: [1], initial=dict, file=lambda name: tmp_path / name
     )
     replies = [Reply("b", {"texts": ["one", "two"]}), Reply("a", {"texts": ["three"]})]
-    method.lead(server, SimpleNamespace(sites=["a", "b", "c"], ask=lambda verb, sites: replies))
+    method.lead(server, SimpleNamespace(sites=["a", "b", "c"], ask=lambda verb, sites, refused: replies))
     assert not expanded.exists()
     assert server.store["given"] == ["three", "one", "two"]  # whoever answered first
 

@@ -45,7 +45,7 @@ class Server:
         rows: metrics of each finished round, round 0 being before training.
         about: JSON that tells what run this is; saved in every checkpoint.
         promised: what the run promises of private data; None: nothing.
-        sizes: how many records each site takes part with, where it promises something.
+        sizes: how many records each site takes part with: in a deployment, how many it was made known with.
         caveats: what to say beside the guarantee of every round, in sentences.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.

@@ -211,7 +211,10 @@ class Pretext(Method):
         from murmura.methods.pretext.generator import generator_of
         from murmura.methods.pretext.paraphrases import gathered, note_privacy
         from murmura.methods.pretext.popri import Popri
-        from murmura.methods.pretext.population import read, sent
+        from murmura.methods.pretext.population import read, sent, too_many
+
+        def beyond_its_own(reply: Reply) -> str | None:
+            return too_many(reply, server.sizes.get(reply.site))
 
         c = self.config
         if c.samples and c.endpoint:
@@ -237,7 +240,7 @@ class Pretext(Method):
             elif c.seeds == "paraphrased":
                 server.store[_GIVEN] = gathered(c, server, fleet)
             else:
-                server.store[_GIVEN] = sent(fleet.ask("share_texts", fleet.sites), fleet.sites)
+                server.store[_GIVEN] = sent(fleet.ask("share_texts", fleet.sites, refused=beyond_its_own), fleet.sites)
 
     def _seeds(self, server: Server) -> list[str]:
         """What is expanded: nothing stands in for what the sites have not sent."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from murmura.methods.pretext.ballots import chosen_texts
 from murmura.methods.pretext.config import PretextConfig
-from murmura.methods.pretext.population import public_texts, sent
+from murmura.methods.pretext.population import public_texts, sent, too_many
 from murmura.privacy import local_text
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.guarantee import Guarantee
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
-    from murmura.federation.wire.messages import Reply
 
 ACCOUNTANT = "the formula of DP-Prompt"
 ASKED = "paraphrases"
@@ -42,12 +41,8 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     with phase("score"):
         low, high = logit_bounds(server.runtime.another(OPTION), read)
     server.journal(ASKED, _asked).append({"at": now()})
-    most = config.texts_per_site
-
-    def too_many(reply: Reply) -> str | None:
-        return f"it holds more than {most} texts" if len(reply.fields.get("texts") or ()) > most else None
-
-    found = sent(fleet.ask("paraphrase", fleet.sites, refused=too_many, low=low, high=high), fleet.sites)
+    refused = partial(too_many, most=config.texts_per_site)
+    found = sent(fleet.ask("paraphrase", fleet.sites, refused=refused, low=low, high=high), fleet.sites)
     note_privacy(config, server, fleet)
     return [text for text in found if text.strip()]
 

@@ -60,6 +60,16 @@ def public_texts(config: PretextConfig, measured_with: Iterable[str]) -> list[st
     return kept
 
 
+def too_many(reply: Reply, most: int | None) -> str | None:
+    """Why not all texts that a site has sent can be its own, in words; None where they can.
+
+    Args:
+        most: how many it can have; None where nobody knows.
+    """
+    texts = reply.fields.get("texts") or ()
+    return None if most is None or len(texts) <= most else f"it holds more than {most} texts"
+
+
 def sent(replies: Iterable[Reply], sites: Sequence[str]) -> list[str]:
     """The texts that sites have sent, in the order of the sites, whoever answered first."""
     found = {reply.site: reply.fields.get("texts") or [] for reply in replies}
