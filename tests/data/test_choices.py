@@ -52,6 +52,7 @@ def test_a_text_that_is_an_option_is_never_read_as_a_place(jsonl):
         ({"options": ["yes", "yes"]}, "two options are alike"),
         ({"options": ["yes", " "], "answer": 0}, "an option is empty"),
         ({"options": "yes, no"}, "'options' is not a list"),
+        ({"options": "[" * 5000 + "]" * 5000}, "'options' is not a list"),
         ({"options": [["yes"], "no"]}, "'options' is of type list, not text"),
         ({"options": [True, False]}, "'options' is of type bool"),
         ({"answer": None}, "record without 'answer'"),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from murmura.data.records import Instruction
-from murmura.errors import MurmuraError
+from murmura.errors import CheckpointError, MurmuraError
 from murmura.federation.site.cohort import WRITTEN
 from murmura.federation.site.store import SiteStore
 from murmura.measure.text import References, distinct
@@ -126,9 +127,18 @@ def _lots(what: Subject, folder: RunFolder, missing: list[str]) -> Iterator[tupl
     yield from ((kind, list(dict.fromkeys(texts))) for kind, texts in lots.items() if texts)
 
 
-def _left(path: Any) -> list[str]:
-    """The texts of a file of the data set that a run has left; none where there is none."""
+def _left(path: Path) -> list[str]:
+    """The texts of a file of the data set that a run has left; none where there is none.
+
+    Raises:
+        CheckpointError: it is no such file any more.
+    """
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [text for line in lines if line.strip() and (text := json.loads(line)["text"]).strip()]
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        texts = [str(json.loads(line)["text"]) for line in lines if line.strip()]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        fix = "Restore it, or take the folder of the data set away."
+        raise CheckpointError(f"this holds no texts of the run ({error})", where=str(path), fix=fix) from None
+    return [text for text in texts if text.strip()]

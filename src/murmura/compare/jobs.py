@@ -123,7 +123,7 @@ def _is_comparison(folder: Path) -> bool:
     """Whether a comparison has left its figures here, or a run. Any folder may have one called ``runs``."""
     try:
         figures = jsontext.loads((folder / FIGURES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         figures = None
     kept = (run for name in (RUNS, SEARCH) for run in (folder / name).glob("*"))
     return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)

@@ -113,7 +113,7 @@ class _ChoiceLayout(Layout[Choice]):
         if isinstance(found, str):
             try:
                 found = json.loads(found)
-            except ValueError:
+            except (ValueError, RecursionError):
                 found = None
         if not isinstance(found, list):
             raise BadValueError(f"'{column}' is not a list", _LIST)

@@ -37,7 +37,7 @@ def config_and_tokenizer(name: str) -> tuple[Any, Any]:
     try:
         with quiet():
             return AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         what = f"config and tokenizer of '{name}' are unavailable ({line(error).rstrip('.')})"
         if is_folder:
             raise ModelError(what) from error

@@ -53,7 +53,7 @@ class Transcript:
             try:
                 row = json.loads(line)
                 self._answers[row["key"]] = row["answer"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 fix = "Move it away, and all is asked again."
                 raise CheckpointError("this is not a verdict", where=f"{file}:{number}", fix=fix) from None
 

@@ -90,7 +90,7 @@ class PrivacyLedger:
         try:
             before = PrivacyPlan.from_json(json.dumps(begun["plan"])) if begun else plan
             self._rounds = [(line["round"], [Spent.from_json(entry) for entry in line["spent"]]) for line in rounds]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, RecursionError) as error:
             raise PrivacyError("this is not a privacy ledger", where=str(self.journal.path)) from error
         if anchor is not None:
             self.journal.check(anchor)
@@ -110,7 +110,7 @@ class PrivacyLedger:
         """
         try:
             plan = PrivacyPlan.from_json(json.dumps(journal.lines[0]["plan"]))
-        except (IndexError, KeyError) as error:
+        except (IndexError, KeyError, RecursionError) as error:
             raise PrivacyError("this is not a privacy ledger", where=str(journal.path)) from error
         return cls(plan, journal)
 

@@ -117,7 +117,7 @@ def _anchor(path: Path) -> Anchor:
     """
     try:
         found: Anchor = json.loads(path.read_text(encoding="utf-8").splitlines()[1])[SITE_ANCHOR]
-    except (ValueError, IndexError, KeyError, TypeError) as error:
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError) as error:
         fix = "Restore it from a copy."
         raise PrivacyError("how far the privacy ledger had come is damaged", where=str(path), fix=fix) from error
     return found

@@ -160,7 +160,7 @@ class PrivacyPlan:
                 from_json(NOISES, data["noise"]),
             )
             return cls(data["unit"], data["adjacency"], *parts, data["steps"], data["delta"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise PrivacyError("this is not a privacy plan", fix="Write it with PrivacyPlan.to_json().") from error
 
     def caveat(self, records: Sequence[int]) -> str | None:

@@ -227,7 +227,7 @@ class Pool:
         file.seek(start)
         try:
             record = read_record(file.read(end - start))
-        except (ValueError, TypeError):  # not JSON or not UTF-8; other fields
+        except (ValueError, TypeError, RecursionError):  # not JSON or not UTF-8; other fields; nested without end
             record = None
         if record is None or text_hash(record.question) != self.hashes[row].tobytes():
             raise damaged(self.folder / RECORDS, f"record {row} is not the one that was written")
@@ -244,7 +244,7 @@ def read_record(line: bytes) -> Instruction:
     """The inverse of ``write_record``.
 
     Raises:
-        ValueError: It is not JSON in UTF-8.
+        ValueError, RecursionError: It is not JSON in UTF-8, or nested too deeply.
         TypeError: It has other fields.
     """
     return Instruction(**json.loads(line))
@@ -268,7 +268,7 @@ def _manifest(folder: Path) -> Manifest:
         what = f"there is no pool here: {MANIFEST} cannot be read ({error.strerror})"
         fix = "Build one: murmura pool build FILE... --out FOLDER"
         raise DataError(what, where=str(folder), fix=fix) from error
-    except (ValueError, AttributeError, ValidationError) as error:
+    except (ValueError, AttributeError, ValidationError, RecursionError) as error:
         raise damaged(path, "it cannot be understood") from error
 
 

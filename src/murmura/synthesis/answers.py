@@ -165,7 +165,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
             end += len(raw)
             try:
                 line = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
                 line = None
             if not (_is_answer(line) if number > 1 else isinstance(line, dict)):
                 fix = "Take it out, so that its text is written again." if number > 1 else "Move the file away."

@@ -110,7 +110,7 @@ def latest(folder: Path, refused: Mapping[int, str] | None = None) -> Checkpoint
             what = f"the checkpoint cannot be read ({error.strerror})"
             fix = "Resume as the user who started the run, or mend the rights."
             raise CheckpointError(what, where=str(path), fix=fix) from error
-        except (OSError, ValueError, KeyError, RunError) as error:
+        except (OSError, ValueError, KeyError, RecursionError, RunError) as error:
             damaged.append(f"the checkpoint of round {round} is damaged ({_why(error)})")
     if damaged:
         rounds = " nor ".join(str(round) for round, _ in _found(folder))

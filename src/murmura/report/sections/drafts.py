@@ -80,5 +80,5 @@ def _read(path: Path) -> list[ShownDraft]:
     try:
         lines = [jsontext.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [replace(ShownDraft(0, "", False, ""), **line) for line in lines if "private" not in line]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"it cannot be read ({error})", where=str(path), fix="Leave out --drafts.") from None

@@ -129,7 +129,11 @@ class SuperLink:
     def _registered(self, keys: Mapping[str, str]) -> dict[str, int]:
         """Make the sites' keys known to it, as far as it does not know them from before."""
         path = self._folder / "nodes.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
+        try:
+            known = dict(json.loads(path.read_text())) if path.exists() else {}
+        except (ValueError, TypeError, RecursionError):
+            fix = f"Remove {self._folder}; sites need nothing new."
+            raise RunError("which sites' keys Flower knows is damaged", where=str(path), fix=fix) from None
         for site, (key, node) in list(known.items()):
             if keys.get(site) != key:  # it has left, or has another key now
                 command(["flwr", "supernode", "unregister", str(node), _NAME, "--format", "json"], self._folder)
