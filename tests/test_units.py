@@ -106,3 +106,17 @@ def test_several():
 
 def test_listing():
     assert [units.listing(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "texts"),
+    [
+        (0.9, 1.0, ("0.9", "1")),
+        (1.0000042, 1.0, ("1.000004", "1")),
+        (1.0, 1.0, ("1", "1")),
+        (float("nan"), 11.3, ("nan", "11.3")),
+        (1 - 2**-53, 1.0, ("0.9999999999999999", "1")),
+    ],
+)
+def test_figures_that_differ_are_told_apart(first, second, texts):
+    assert units.told_apart(first, second) == texts

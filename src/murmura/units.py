@@ -49,6 +49,12 @@ def bound(value: float, digits: int = 3) -> str:
     return decimal(math.ceil(float(f"{value * 10**digits:.12g}")) / 10**digits, digits)
 
 
+def told_apart(first: float, second: float, digits: int = 6) -> tuple[str, str]:
+    """Two figures in so many significant digits, or in as many as show that they differ: ``1.000004`` and ``1``."""
+    pairs = [(f"{first:.{most}g}", f"{second:.{most}g}") for most in range(digits, 18)]
+    return next(((one, other) for one, other in pairs if one != other), pairs[0])
+
+
 def signed(value: float, digits: int = 3) -> str:
     """A difference: ``+0.030``, ``−0.004``, ``0.000``."""
     text = decimal(value, digits)

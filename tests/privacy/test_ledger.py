@@ -58,6 +58,8 @@ def test_epsilon_is_that_of_the_steps_that_were_done():
         (ledger(clip_norm=0.6), "it clipped to 0.6 where 0.5 was planned"),
         (ledger(clip_norm=0.4), "it clipped to 0.4 where 0.5 was planned"),
         (ledger(noise_std=11.2), "its noise was 11.2 norms where 11.3 was planned"),
+        (ledger(clip_norm=0.50000251), "it clipped to 0.500003 where 0.5 was planned"),
+        (ledger(noise_std=11.29995), "its noise was 11.29995 norms where 11.3 was planned"),
         (ledger(noise_std=0.0), "its noise was 0 norms where 11.3 was planned"),
         (ledger(noise_std=math.nan), "its noise was nan norms where 11.3 was planned"),
         (ledger(steps=12), "it took 12 steps where 11 were planned"),

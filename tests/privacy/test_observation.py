@@ -77,6 +77,7 @@ def test_what_follows_the_plan_contradicts_nothing(plan):
         (RECORDS, {"squares": 0.0}, "noise of 0 times the standard deviation that was planned was seen"),
         (RECORDS, {"squares": 10 * 1000 * 1.8**2}, "noise of 0.9 times the standard deviation"),
         (RECORDS, {"squares": 10 * 1000 * 2.2**2}, "noise of 1.1 times the standard deviation"),
+        (RECORDS, {"numbers": 10**13, "squares": 10**13 * 2.00002**2}, "noise of 1.00001 times the standard deviation"),
         (RECORDS, {"numbers": 0, "squares": 0.0}, "noise of 0 times"),
         (ADAPTIVE, {"count_squares": 0.0}, "the noise on the count was seen to be another than planned"),
         (ADAPTIVE, {"counts": 0}, "the noise on the count was seen"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.privacy.observation import SLACK, Observation, chi_square, length
 from murmura.privacy.parts import Part, Unit, at_least, check, same
-from murmura.units import several
+from murmura.units import several, told_apart
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,8 @@ class Clipping(Part):
         """In words, where steps were not clipped so by what the ledger says."""
         if same(entry.clip_norm, self.norm):
             return []
-        return [f"it clipped to {entry.clip_norm:g} where {self.norm:g} was planned"]
+        done, planned = told_apart(entry.clip_norm, self.norm)
+        return [f"it clipped to {done} where {planned} was planned"]
 
     def contradictions(self, entries: Sequence[Spent], seen: Observation) -> list[str]:
         """In words, where what was ``seen`` of all steps together cannot be so clipped."""

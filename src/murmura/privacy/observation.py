@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
+from murmura.units import told_apart
 
 if TYPE_CHECKING:
     import torch
@@ -121,8 +122,8 @@ def require_share(
     """
     seen, share = noised([before], [after], norm), noise.std / math.sqrt(shares)
     if share and not noise_fits(noise, norm, [(share, seen)]):
-        times = math.sqrt(seen.squares / max(seen.numbers, 1)) / share
-        what = f"votes were about to leave with noise of {times:.4g} times the standard deviation that was planned"
+        times = _times(noise, norm, [(share, seen)])
+        what = f"votes were about to leave with noise of {times} times the standard deviation that was planned"
         fix = "Use a release of murmura as it was published: this one does not protect."
         raise PrivacyError(what, where=where, fix=fix)
 
@@ -172,10 +173,18 @@ def _of_noise(plan: PrivacyPlan, entries: Sequence[Spent], seen: Observation) ->
     whole = [entry for entry in entries if entry.shares is None]
     own = [(entry.noise_std, entry.observed or Observation()) for entry in whole if entry.noise_std > 0]
     if whole and not noise_fits(plan.noise, plan.clipping.norm, own):
-        squares, numbers = sum(one.squares / std**2 for std, one in own), sum(one.numbers for _, one in own)
-        times = math.sqrt(squares / numbers) if numbers else 0.0
-        found.append(f"noise of {times:.4g} times the standard deviation that was planned was seen")
+        times = _times(plan.noise, plan.clipping.norm, own)
+        found.append(f"noise of {times} times the standard deviation that was planned was seen")
     return found
+
+
+def _times(noise: Noise, norm: float, seen: Iterable[tuple[float, Observation]]) -> str:
+    """How large noise that does not fit is beside what it is said to be, in words; arguments as of ``noise_fits``."""
+    squares = numbers = 0.0
+    for std, one in seen:
+        second, _ = noise.moments(std * norm)
+        squares, numbers = squares + one.squares / (std**2 * second), numbers + one.numbers
+    return told_apart(math.sqrt(squares / numbers) if numbers else 0.0, 1.0, digits=4)[0]
 
 
 def noise_fits(noise: Noise, norm: float, seen: Iterable[tuple[float, Observation]]) -> bool:

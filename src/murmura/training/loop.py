@@ -257,5 +257,6 @@ def _optimizer(parameter: torch.nn.Parameter, training: LocalTraining, lr: float
 
 def _clip_rows(gradient: torch.Tensor, limit: float) -> None:
     """Scale each row of [K, P] to norm at most ``limit`` (the rule of ``torch.nn.utils.clip_grad_norm_``)."""
+    # Added up in float32: of 10⁷ numbers too small by some 4·10⁻⁴, of 10⁸ by a hundredth. No ε rests on it.
     norms = torch.linalg.vector_norm(gradient, dim=1)
     gradient.mul_((limit / (norms + 1e-6)).clamp(max=1.0)[:, None])

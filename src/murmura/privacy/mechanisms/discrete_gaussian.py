@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from murmura.privacy.mechanisms.integers import DIGITS, WIDEST, IntegerNoise, Inversion, last
 from murmura.privacy.parts import at_least, check
+from murmura.units import told_apart
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +94,8 @@ class DiscreteGaussianNoise(IntegerNoise):
         found = super().departures(entry)
         share, planned = entry.noise_std / math.sqrt(entry.shares or 1), self.std / math.sqrt(self.sites)
         if not at_least(share, planned):  # a sum of more and smaller shares is less like a discrete Gaussian
-            found.append(f"its shares of noise were {share:.6g} norms each where {planned:.6g} was planned")
+            done, least = told_apart(share, planned)
+            found.append(f"its shares of noise were {done} norms each where {least} was planned")
         return found
 
     def words(self, amount: str) -> str:

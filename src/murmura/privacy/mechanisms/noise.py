@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from murmura.errors import PrivacyError
 from murmura.privacy.observation import Observation
 from murmura.privacy.parts import Part, at_least, check
+from murmura.units import told_apart
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +145,8 @@ class Noise(Part):
         found = []
         if not at_least(entry.noise_std, self.std):
             shares = f" in {entry.shares} shares" if entry.shares is not None else ""
-            found.append(f"its noise was {entry.noise_std:.6g} norms{shares} where {self.std:.6g} was planned")
+            used, planned = told_apart(entry.noise_std, self.std)
+            found.append(f"its noise was {used} norms{shares} where {planned} was planned")
         if entry.shares is not None and not self.has_shares:
             # Shares are rounded before they are summed, and a sum of rounded Gaussians is not accounted for.
             found.append(f"its {self.kind} noise was in shares, where only integer noise may be")
