@@ -227,8 +227,9 @@ def test_texts_that_lose_something_are_counted(word_pieces):
     lengths = [max(len(item.ids) for item in items) for items in whole.tokenise_all(some)]
     for limit in range(15, 30):
         cloze = Cloze(IMDB, VERBALISER, word_pieces, limit, masked=True)
-        assert cloze.shortened(some) == sum(length > limit for length in lengths)
-        assert cloze.shortened(some) == sum(any(i.truncated for i in items) for items in cloze.tokenise_all(some))
+        assert cloze.shortened(some) == [n for n, length in enumerate(lengths) if length > limit]
+        read = cloze.tokenise_all(some)
+        assert cloze.shortened(some) == [n for n, items in enumerate(read) if any(i.truncated for i in items)]
 
 
 def test_an_empty_text_leaves_the_pattern(word_pieces):

@@ -95,7 +95,7 @@ def test_many_at_once_are_tokenised_as_one_by_one(any_tokenizer, some, max_lengt
     together = tokenise_all(some, made, any_tokenizer, max_length)
     assert together.items == [item for item in one_by_one if item is not None]
     assert together.kept == [index for index, item in enumerate(one_by_one) if item is not None]
-    assert together.truncated == sum(item.truncated for item in together.items)
+    assert together.shortened == [k for k, item in zip(together.kept, together.items, strict=True) if item.truncated]
     assert together.dropped == one_by_one.count(None)
 
 
@@ -140,7 +140,7 @@ def test_a_response_that_leaves_no_room_is_dropped_and_counted(tokenizer):
     long, short = Instruction("Explain", output="word " * 300), Instruction("Explain", output="word")
     assert tokenise(long, made, tokenizer, 200) is None
     found = tokenise_all([long, short], made, tokenizer, 200)
-    assert (found.kept, found.dropped, found.truncated) == ([1], 1, 0)
+    assert (found.kept, found.dropped, found.shortened) == ([1], 1, [])
 
 
 def test_the_limit_itself_fits(tokenizer):
@@ -219,7 +219,7 @@ def test_a_tokenizer_without_an_end_is_refused(tokenizer):
 
 def test_nothing_is_tokenised_as_nothing(tokenizer):
     found = tokenise_all([], template("alpaca"), tokenizer, 10)
-    assert (found.items, found.kept, found.truncated, found.dropped) == ([], [], 0, 0)
+    assert (found.items, found.kept, found.shortened, found.dropped) == ([], [], [], 0)
 
 
 def test_a_document_is_its_text_and_the_end_and_is_cut_where_it_is_too_long(tokenizer, bos_tokenizer):

@@ -47,7 +47,7 @@ def test_no_file_for_others_has_the_numbers(make, private):
         "bad": None,
         "overlap": None,
         "heldout": 0,
-        "nonmembers": 0,
+        "train": None,
         "person_at": None,
     }
     assert json.loads(seen["exclusions.json"]) == []
@@ -106,7 +106,8 @@ def test_what_is_skipped_does_not_tell_which_public_records_a_site_has(make, pri
     assert of_public(apart) == of_public(again)  # of the same public records, by the same untrained model
     assert "public" not in said + capsys.readouterr().err
     _, sites, *_ = map(json.loads, (again.folder / "private/@run/records.jsonl").read_text().splitlines())
-    assert [one["records"] for one in sites["sites"]] == [6, 3]  # the site has left out its own copies
+    has = [(one["records"], one["used"]) for one in sites["sites"]]
+    assert has == [(6, 6), (5, 3)]  # the site has left out its own copies
 
 
 def test_public_records_that_a_site_has_are_still_refused_by_default(make, private, tmp_path):

@@ -300,7 +300,7 @@ def test_unknown_labels_are_counted_and_may_be_left_out(make, folder, capsys):
         "bad": 4,
         "overlap": 0,
         "heldout": 0,
-        "nonmembers": 0,
+        "train": 0,
         "person_at": None,
     }
     assert "4 bad records are left out" in capsys.readouterr().err

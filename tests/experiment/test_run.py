@@ -330,7 +330,7 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
         "bad": 1,
         "overlap": 1,
         "heldout": 0,
-        "nonmembers": 0,
+        "train": 0,
         "person_at": None,
     }
     reasons = json.loads((tmp_path / "run" / "exclusions.json").read_text())
@@ -357,7 +357,9 @@ def test_held_out_records_that_were_sites_own_are_disclosed_once(quick):
     for result in (first, run(quick(**options), resume=True)):
         found = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
         assert [(row["messages"], row["protection"]) for row in found] == [(4, None)] and found[0]["bytes"] > 0
-    assert sum(site.records for site in read(first.folder).sites) == sum(SIZES.values()) - 4
+    sites = read(first.folder).sites
+    assert [site.records for site in sites] == list(SIZES.values())
+    assert sum(site.used for site in sites) == sum(SIZES.values()) - 4
 
 
 def test_held_out_records_that_were_sites_own_are_disclosed_where_cohorts_are_secret(quick):

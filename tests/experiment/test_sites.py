@@ -3,6 +3,7 @@
 import gzip
 from collections import Counter
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from murmura.data.layout import Place
 from murmura.data.templates import template
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.exclusions import Unused, tell
-from murmura.experiment.sites import Gathered, fit, gather
+from murmura.experiment.sites import gather
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask
 from murmura.methods.lpfl.config import LPFLConfig
@@ -37,19 +38,15 @@ def unused(texts):
 
 
 def gathered(embed=unused, stream=STREAM, pooled=False, **options):
-    return bare(placed(embed, stream, pooled, **options))
-
-
-def placed(embed=unused, stream=STREAM, pooled=False, **options):
     config = DataConfig.parse({"heldout": "heldout.jsonl"} | options, "test")
-    return gather(config, stream, embed, kind="instruction", pooled=pooled)
+    return bare(gather(config, stream, embed, kind="instruction", pooled=pooled))
 
 
-def bare(found):
-    """What was gathered, records without their places."""
-    groups = {name: [placed.record for placed in own] for name, own in found.groups.items()}
-    public, others = ([placed.record for placed in some] for some in (found.heldout, found.nonmembers))
-    return Gathered(groups, public, others, [f"{one.where}: {one.cause}" for one in found.unused])
+def bare(people):
+    """Who has which records, and where those stand that nobody uses."""
+    groups = {site.name: site.records for site in people.sites}
+    unused = [f"{one.where}: {one.cause}" for one in people.unused]
+    return SimpleNamespace(groups=groups, heldout=people.heldout, nonmembers=people.nonmembers, unused=unused)
 
 
 partitioned = partial(gathered, train="all.jsonl")
@@ -151,7 +148,7 @@ def test_held_out_records_taken_out_of_the_sites_own():
 
 
 def test_more_held_out_records_than_there_are_is_refused():
-    with pytest.raises(DataError, match=r"9 records asked of 9 in all\. Lower data\.heldout_records"):
+    with pytest.raises(DataError, match=r"9 records asked of 9 that can be used\. Lower data\.heldout_records"):
         gathered(train="sites", heldout=None, heldout_records=9)
 
 
@@ -219,7 +216,7 @@ def test_records_that_are_public_and_private_are_refused(tmp_path):
         gathered(train="sites")
 
 
-def test_records_that_stand_twice_in_what_is_shared_out_are_told_as_such(tmp_path):
+def test_records_that_stand_twice_in_what_is_shared_out_are_told_as_such(tmp_path, capsys):
     rows = [record("heart", n // 3) for n in range(12)]  # four records, three times each
     write_lines(tmp_path / "twice.jsonl", rows)
     options = {"train": "twice.jsonl", "sites": {"by": "partition", "count": 2}}
@@ -230,9 +227,10 @@ def test_records_that_stand_twice_in_what_is_shared_out_are_told_as_such(tmp_pat
         gathered(**alone | {"heldout_records": 8})
     with pytest.raises(DataError, match=r"1 held-out record .*:\n  twice\.jsonl:\d+: the same as twice\.jsonl:\d+\n"):
         gathered(**options, nonmember_records=1)
-    found = gathered(**options, nonmember_records=1, skip_bad=True)
-    assert (len(found.heldout), found.nonmembers) == (4, [])
-    assert len(found.unused) == 1 and found.unused[0].endswith(": overlap")
+    capsys.readouterr()
+    with pytest.raises(DataError, match=r"twice\.jsonl: no non-member is left .* Raise data\.nonmember_records"):
+        gathered(**options, nonmember_records=1, skip_bad=True)
+    assert "1 held-out record that a site has too is left out: twice.jsonl:" in capsys.readouterr().err
 
 
 def test_all_bad_records_of_all_files_are_told_together(tmp_path):
@@ -359,21 +357,22 @@ def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
     write_lines(tmp_path / "sites" / "skin.jsonl", [endless])
     options = DataConfig.parse({"train": "sites", "heldout": "heldout.jsonl", "max_length": 128}, "test")
 
-    def reading(length):
-        return InstructionReading(template("alpaca"), tokenizer, length)
+    def people(options):
+        reading = InstructionReading(template("alpaca"), tokenizer, options.max_length)
+        return gather(options, STREAM, unused, kind="instruction", pooled=False, reading=reading)
 
-    people = fit(placed(train="sites"), options, reading(128))
-    assert [site.name for site in people.sites] == ["heart"]
-    assert [(r.site, r.used, r.dropped) for r in people.reports] == [("heart", 6, 0), ("skin", 0, 1)]
+    found = people(options)
+    assert [site.name for site in found.sites] == ["heart"]
+    assert [(r.site, r.used, r.dropped) for r in found.reports] == [("heart", 6, 0), ("skin", 0, 1)]
     said = capsys.readouterr().err
     assert "site skin has no record that fits 128 tokens" in said
     assert "1 record does not fit 128 tokens (data.max_length) and is left out: sites/skin.jsonl:1" in said
-    assert [one.row() for one in people.unused] == [
+    assert [one.row() for one in found.unused] == [
         {"file": "sites/skin.jsonl", "line": 1, "cause": "long", "reason": "does not fit 128 tokens"}
     ]
     short = options.model_copy(update={"max_length": 16})
     with pytest.raises(DataError, match="no site has a usable record"):
-        fit(placed(train="sites"), short, reading(16))
+        people(short)
 
 
 # ---- persons with several records ------------------------------------------------------------------------------------
@@ -382,28 +381,40 @@ def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
 def persons(path, files=("one", "two")):
     """Sites in whose files a person has six records, another three, and five have one each."""
     for name in files:
-        rows = [record(name, n) | {"patient": "p" if n < 6 else "q" if n < 9 else n} for n in range(14)]
+        rows = [record(name, n) | {"patient": who(n)} for n in range(14)]
         write_lines(path / "persons" / f"{name}.jsonl", rows)
     return {"train": "persons", "user": "patient"}
+
+
+def who(number):
+    return "p" if number < 6 else "q" if number < 9 else number
+
+
+def numbers(records):
+    return [int(one.instruction.split()[-1]) for one in records]
+
+
+def patient(one):
+    return who(*numbers([one]))
 
 
 @pytest.mark.parametrize("most", [1, 2, 4, 6])
 def test_no_site_has_more_records_of_one_person_than_it_may(tmp_path, most):
     (tmp_path / "persons").mkdir()
-    found = placed(**persons(tmp_path), records_per_user=most)
+    found = gathered(**persons(tmp_path), records_per_user=most)
     for name, own in found.groups.items():
-        assert Counter(one.user for one in own) == Counter(
-            {"p": min(most, 6), "q": min(most, 3)} | {str(n): 1 for n in range(9, 14)}
+        assert Counter(map(patient, own)) == Counter(
+            {"p": min(most, 6), "q": min(most, 3)} | dict.fromkeys(range(9, 14), 1)
         )
-        left = [one for one in found.unused if one.cause == "user" and name in one.where.file]
+        left = [one for one in found.unused if one.endswith(": user") and name in one]
         assert len(own) + len(left) == 14
-    assert sizes(found) == sizes(placed(**persons(tmp_path), records_per_user=most))
+    assert found.groups == gathered(**persons(tmp_path), records_per_user=most).groups
 
 
 def test_pooled_records_of_a_person_are_bounded_together(tmp_path):
     (tmp_path / "persons").mkdir()
-    found = placed(pooled=True, **persons(tmp_path), records_per_user=2)
-    assert max(Counter(one.user for one in found.groups["pooled"]).values()) == 2
+    found = gathered(pooled=True, **persons(tmp_path), records_per_user=2)
+    assert max(Counter(map(patient, found.groups["pooled"])).values()) == 2
 
 
 def test_it_is_told_at_how_many_sites_a_person_has_records_that_are_used(tmp_path, tokenizer):
@@ -414,13 +425,14 @@ def test_it_is_told_at_how_many_sites_a_person_has_records_that_are_used(tmp_pat
     reads = InstructionReading(template("alpaca"), tokenizer, 256)
     for chosen, expected in ((options, 2), ({"train": "sites"}, None)):
         data = DataConfig.parse({"heldout": "heldout.jsonl", "max_length": 256} | chosen, "test")
-        assert fit(placed(**chosen), data, reads).exclusions.person_at == expected
+        found = gather(data, STREAM, unused, kind="instruction", pooled=False, reading=reads)
+        assert found.exclusions.person_at == expected
 
 
 def test_which_records_of_a_person_stay_is_drawn_at_random(tmp_path):
     (tmp_path / "persons").mkdir()
     drawn = {
-        tuple(one.where.number for one in placed(stream=Stream(seed), **options).groups["one"] if one.user == "p")
+        tuple(n for n in numbers(gathered(stream=Stream(seed), **options).groups["one"]) if who(n) == "p")
         for options in [persons(tmp_path, ["one"]) | {"records_per_user": 2}]
         for seed in range(8)
     }
@@ -431,10 +443,10 @@ def test_a_record_without_a_person_and_a_column_that_is_not_there(tmp_path):
     (tmp_path / "persons").mkdir()
     persons(tmp_path, ["one"])
     with pytest.raises(DataError, match="no column 'patients'"):
-        placed(train="persons", user="patients", records_per_user=2)
+        gathered(train="persons", user="patients", records_per_user=2)
     write_lines(tmp_path / "persons" / "two.jsonl", [record("two", 0) | {"patient": None}])
     with pytest.raises(DataError, match="record without 'patient'"):
-        placed(train="persons", user="patient", records_per_user=2)
+        gathered(train="persons", user="patient", records_per_user=2)
 
 
 def test_a_column_of_persons_without_a_bound_says_nothing():

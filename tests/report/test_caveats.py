@@ -1,12 +1,14 @@
 """What should be noted of a table: each sentence where it is due, and nowhere else."""
 
+import dataclasses
+
 import pytest
 
 from murmura.report import markdown, show, table
 from murmura.report.caveats import caveats
 from murmura.report.page import render
-from murmura.runs import read_all
-from murmura.runs.schema import SiteReport
+from murmura.runs import read, read_all
+from murmura.runs.schema import Exclusions, SiteReport
 from tests.report.runs import metrics, write_run
 
 WHOLE = [SiteReport("skin", 30, 30, 0, 0)]
@@ -33,6 +35,12 @@ def test_records_that_lost_text_or_were_left_out(tmp_path, capsys):
     show(rows)
     assert told in capsys.readouterr().out.replace("\n", " ")
     assert told in markdown(rows) and told.replace("'", "&#39;") in render(rows[0].runs)
+
+
+def test_records_that_were_too_long_to_be_shared_out(tmp_path):
+    run = dataclasses.replace(read(write_run(tmp_path / "a", sites=WHOLE)), exclusions=Exclusions(0, 0, 2, 1))
+    told = "Left out before the others were shared out: 1 record, as too long for data.max_length."
+    assert told in caveats(table([run]))
 
 
 def test_numbers_that_are_not_told_are_not_caveats(tmp_path):

@@ -142,8 +142,8 @@ def test_a_page_that_cannot_be_written_is_a_readable_error(tmp_path):
 @pytest.mark.parametrize(
     "exclusions, told",
     [
-        ({"bad": 3, "overlap": 2, "heldout": 0, "nonmembers": 1}, "3 bad, 2 also at a site, 1 non-members too long"),
-        ({"bad": 0, "overlap": 0, "heldout": 0, "nonmembers": 0}, "none"),
+        ({"bad": 3, "overlap": 2, "heldout": 0, "train": 1}, "3 bad, 2 also at a site, 1 too long to be shared out"),
+        ({"bad": 0, "overlap": 0, "heldout": 0, "train": 0}, "none"),
     ],
 )
 def test_records_that_nobody_uses_are_told(tmp_path, exclusions, told):

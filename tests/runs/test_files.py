@@ -16,12 +16,12 @@ def test_a_file_that_is_missing_says_nothing(tmp_path):
 
 def test_a_value_has_all_its_fields_of_their_types(tmp_path):
     path = tmp_path / "data.json"
-    path.write_text('{"bad": 1, "overlap": 2, "heldout": 3,\n "nonmembers": 4}')
+    path.write_text('{"bad": 1, "overlap": 2, "heldout": 3,\n "train": 4}')
     assert files.value(path, Exclusions) == Exclusions(1, 2, 3, 4)
     for text, message in (
-        ('{"bad": 1, "overlap": 2, "heldout": 3}', r"data\.json: 'nonmembers' is missing"),
+        ('{"bad": 1, "overlap": 2, "train": 4}', r"data\.json: 'heldout' is missing"),
         (
-            '{"bad": "one", "overlap": 2, "heldout": 3, "nonmembers": 4}',
+            '{"bad": "one", "overlap": 2, "heldout": 3, "train": 4}',
             r"data\.json: 'bad': Input should be a valid integer",
         ),
         ('{"bad": 1,\n "overlap": }', r"data\.json, line 2: not valid JSON"),

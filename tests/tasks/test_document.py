@@ -12,7 +12,7 @@ def test_all_documents_fit_and_those_that_are_cut_are_counted(tokenizer):
     found = DOCUMENT.reading(None, DATA, tokenizer, masked=False).fit(
         [Document("the rash"), Document("the patient calls the clinic " * 10)]
     )
-    assert (found.kept, found.truncated, found.dropped) == ([0, 1], 1, 0)
+    assert (found.kept, found.shortened, found.dropped) == ([0, 1], [1], 0)
     assert len(found.items[1].ids) == 16
 
 

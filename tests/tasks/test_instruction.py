@@ -14,7 +14,7 @@ def data(name):
 
 def test_a_response_that_is_too_long_does_not_fit(tokenizer):
     found = INSTRUCTION.reading(None, data("alpaca"), tokenizer, masked=False).fit([LONG, SHORT])
-    assert (found.kept, found.truncated, found.dropped) == ([1], 0, 1)
+    assert (found.kept, found.shortened, found.dropped) == ([1], [], 1)
 
 
 def test_only_a_chat_template_is_the_models_own():

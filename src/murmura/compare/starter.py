@@ -39,7 +39,7 @@ name = "smollm2-135m"            # or another of `murmura models list`, a folder
 train = "FOLDER"                 # in which each site has a file: JSONL, CSV, Excel or Parquet
 #fields = { instruction = "question", output = "answer" }    # if your columns have other names
 heldout_records = 20             # taken out of these, to measure on
-max_length = 256                 # tokens; records whose answer is longer are left out: raise it to keep them
+max_length = 256                 # tokens; records whose answer is longer are left out first: raise it to keep them
 
 [lora]
 layers = "last 8"                # about three times as fast as "all" on a CPU

@@ -119,13 +119,14 @@ class Cloze:
         self._remember(texts)
         return [self._items(self._known[text]) for text in texts]
 
-    def shortened(self, texts: Sequence[str]) -> int:
-        """How many of the texts lose something in at least one pattern."""
+    def shortened(self, texts: Sequence[str]) -> list[int]:
+        """Places of those texts that lose something in at least one pattern."""
         self._remember(texts)
-        return sum(
-            any(len(self._known[text][frame.border]) > self.max_length - frame.length for frame in self._frames)
-            for text in texts
-        )
+        return [
+            place
+            for place, text in enumerate(texts)
+            if any(len(self._known[text][frame.border]) > self.max_length - frame.length for frame in self._frames)
+        ]
 
     def forget(self) -> None:
         """Forget the texts so far: for callers that read many texts, each of them once."""

@@ -39,7 +39,7 @@ class SitesConfig(Section):
     clusters: int = Field(100, ge=1)
     """How many k-means clusters, where there is no label column and no few_shot, which has clusters of its own."""
     records: int | None = Field(None, ge=1)
-    """At most this many records per site, drawn at random."""
+    """At most this many records per site, drawn at random from those that can be used."""
     ignore: list[str] = Field([])
     """Files or folders beside the sites' files in the folder data.train that are no site's, by name or by pattern:
     ["old", "*.ods"]. Whatever else cannot be read is refused."""
@@ -64,7 +64,8 @@ class SitesConfig(Section):
 
 
 class DataConfig(Section):
-    """The sites' private records, the held-out ones to measure on, and how they become text."""
+    """The sites' private records, the held-out ones to measure on, and how they become text. What cannot be used is
+    left out first, so that numbers of records are of those that fit `max_length` and have no unknown label."""
 
     train: Source | None = None
     """A JSONL, CSV (.gz too), Excel or Parquet file, a folder with one such file a site, or a Hugging Face id. Left
@@ -101,7 +102,8 @@ class DataConfig(Section):
     """Text around a record: Stanford Alpaca's, OpenFedLLM's, FedDCA's, FlowerTune's, or the tokenizer's chat
     template."""
     max_length: int = Field(512, ge=16)
-    """Most tokens of a record; a prompt is shortened to fit, a record whose response does not fit is dropped."""
+    """Most tokens of a record; a prompt is shortened to fit, a record whose response does not fit is dropped before any
+    is held out, chosen or shared out."""
     opening: Literal["tokenizer", "always"] | None = None
     """Of documents, whether a beginning-of-sequence token stands before each (the end-of-sequence token where there is
     no such), so that the first token of a text counts too: tokenizer, where the tokenizer sets one; always. If not

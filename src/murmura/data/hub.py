@@ -13,6 +13,10 @@ from murmura.errors import DataError
 _ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
 
 
+class UnavailableError(DataError):
+    """A data set seems to be named correctly, but is unavailable here and now."""
+
+
 def is_hub_id(source: str) -> bool:
     """Whether ``source`` means a hub data set: ``owner/name`` or ``owner/name:configuration``, and nothing here.
 
@@ -28,7 +32,8 @@ def read_hub_rows(source: str, split: str, layout: Layout[Any]) -> Rows:
     """The rows of one split, in order; ``where`` is the id, the split and the row's number from 1.
 
     Raises:
-        DataError: The data set, its configuration or its split is unavailable, or a column is missing.
+        UnavailableError: The data set, its configuration or its split.
+        DataError: A column is missing.
     """
     match = _ID.fullmatch(source)
     if match is None:
@@ -47,9 +52,9 @@ def read_hub_rows(source: str, split: str, layout: Layout[Any]) -> Rows:
         yield Row(Place(where, number, "row"), values)
 
 
-def _unavailable(source: str, name: str, split: str, error: Exception) -> DataError:
+def _unavailable(source: str, name: str, split: str, error: Exception) -> UnavailableError:
     reason = str(error).strip().splitlines()
-    return DataError(
+    return UnavailableError(
         f"there is no such path here, and the Hugging Face data set cannot be loaded, split '{split}' "
         f"({reason[0].rstrip('.') if reason else type(error).__name__})",
         where=source,

@@ -46,13 +46,13 @@ class Fitted:
     """Which of some records a model can take. Those that are neither kept nor dropped have an unknown label.
 
     Attributes:
-        kept: Indices of the records that it can take.
-        truncated: How many of these are shortened.
+        kept: Indices of the records that it can take, ascending.
+        shortened: Indices of those of them that are shortened.
         dropped: How many do not fit.
     """
 
     kept: list[int]
-    truncated: int = 0
+    shortened: Sequence[int] = ()
     dropped: int = 0
 
 
@@ -90,8 +90,8 @@ def tokenise_all(
             progress.advance(len(some))
     kept = [index for index, item in enumerate(found) if item is not None]
     items = [item for item in found if item is not None]
-    truncated = sum(item.truncated for item in items)
-    return TokenisedSet(items=items, kept=kept, truncated=truncated, dropped=len(records) - len(items))
+    shortened = [index for index, item in enumerate(found) if item is not None and item.truncated]
+    return TokenisedSet(items=items, kept=kept, shortened=shortened, dropped=len(records) - len(items))
 
 
 def tokenise_documents(

@@ -48,7 +48,7 @@ def plant(
     canaries = drawn(experiment, names, "record", stream)
     candidates = [record for canary in canaries for record in canary.candidates]
     fitted = reading.fit(candidates)
-    if len(fitted.kept) < len(candidates) or fitted.truncated:
+    if len(fitted.kept) < len(candidates) or fitted.shortened:
         what = f"a canary does not fit {experiment.data.max_length} tokens"
         raise ConfigError(what, where="data.max_length", fix="Raise it.")
     planted = _among(people, canaries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +13,28 @@ from murmura.data.layout import BadRecord, Place
 from murmura.data.refusal import SKIP, listing
 from murmura.errors import DataError
 from murmura.progress import say
+from murmura.reading import Reading
 
 _NAMED = 5  # names or places in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A record, where it stands, and whom it is about, if that is known."""
+    """A record and where it stands.
+
+    Attributes:
+        site: whose it is; empty in one file that is shared out, None in a file of held-out records.
+        label: what a partition mixes, where a column has it.
+        user: whom it is about, if that is known.
+        shortened: it does not fit the model as it is.
+    """
 
     record: Any
     where: Place
+    site: str | None
+    label: str | None = None
     user: str | None = None
+    shortened: bool = False
 
     def order(self) -> tuple[str, int]:
         """By file and line, to sort with."""
@@ -35,12 +46,13 @@ class Unused:
     """A record that nobody trains on and nothing is measured on, and why; ``why`` quotes no text of it.
 
     ``cause`` is "bad" for one that cannot be used, "overlap" for a held-out one that a site has too, "user" for one
-    more of a person than a site may have, and "long" for one that does not fit the model.
+    more of a person than a site may have, and "long" for one that does not fit the model. ``site`` is as of ``Placed``.
     """
 
     where: Place
     cause: Literal["bad", "overlap", "user", "long"]
     why: str
+    site: str | None = None
 
     @staticmethod
     def bad(record: BadRecord) -> Unused:
@@ -83,8 +95,27 @@ def _overlap(shared: Sequence[Placed], owned: Sequence[Place], data: DataConfig)
     return DataError(f"{what}, {measure}:{lines}", where=data.heldout, fix=fix)
 
 
-def unknown_labels(unknown: Sequence[Placed], of: int, shown: Sequence[str], hint: str) -> DataError:
-    """The error for records whose label no words are given for.
+def fitting(records: Sequence[Placed], data: DataConfig, reading: Reading) -> tuple[list[Placed], list[Unused]]:
+    """The records that the model can take, and the others: what does not fit ``data.max_length`` tokens, or has an
+    unknown label.
+
+    Raises:
+        DataError: a label is unknown (and ``skip_bad`` off).
+    """
+    found = reading.fit([placed.record for placed in records])
+    kept, shortened = set(found.kept), set(found.shortened)
+    usable = [replace(records[index], shortened=index in shortened) for index in found.kept]
+    others = [placed for index, placed in enumerate(records) if index not in kept]
+    if found.dropped:
+        why = f"does not fit {data.max_length} tokens"
+        return usable, [Unused(placed.where, "long", why, placed.site) for placed in others]
+    if others and not data.skip_bad:
+        raise _unknown_labels(others, len(records), *reading.unknown([placed.record.label for placed in others]))
+    return usable, [Unused(placed.where, "bad", "no words are given for its label", placed.site) for placed in others]
+
+
+def _unknown_labels(unknown: Sequence[Placed], of: int, shown: Sequence[str], hint: str) -> DataError:
+    """What to tell of records whose label no words are given for.
 
     Args:
         of: how many records there are.

@@ -49,7 +49,7 @@ class Classifier:
             for first in range(0, len(texts), _AT_ONCE):
                 some = texts[first : first + _AT_ONCE]
                 found = probabilities(self._bench, self._state, some, self._weights, "label")
-                self.shortened += self._cloze.shortened(some)
+                self.shortened += len(self._cloze.shortened(some))
                 self._cloze.forget()
                 yield from ((self.labels[row.argmax()], row) for row in found)
                 progress.advance(len(some))

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from murmura.data.folder import is_passed_over
-from murmura.data.hub import is_hub_id
-from murmura.errors import ConfigError, DataError
+from murmura.data.hub import UnavailableError
+from murmura.errors import ConfigError
 from murmura.experiment.augmenting import opened, shared_out
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
@@ -26,7 +26,7 @@ from murmura.experiment.reading import evaluation_set
 from murmura.experiment.resources import Supply, declared, foreseen
 from murmura.experiment.resume import Past, past, tables
 from murmura.experiment.server_side import ServerPart
-from murmura.experiment.sites import Gathered, Population, fit, gather
+from murmura.experiment.sites import Population, gather
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.federation.method import Method
@@ -78,8 +78,8 @@ class Plan:
         past: what an earlier part of the run has left.
         context: the model, and how records meet it.
         supplies: other models that the method uses.
-        gathered: the records, whether they fit the model or not.
-        records: those that do.
+        gathered: the records as they are shared out; where the model is out of reach, as if all of them fitted it.
+        records: those that the run has.
         asked: questions that are asked to measure a round.
         guarantee: what the run promises of private data; None where nothing, or where it is finished.
         is_remote: the sites' records are on machines of their own, and only how many there are is known.
@@ -92,7 +92,7 @@ class Plan:
     past: Past | None
     context: ProcessContext | None
     supplies: Sequence[Supply]
-    gathered: Gathered | None
+    gathered: Population | None
     records: Records | None
     asked: Asked | None
     guarantee: Guarantee | None
@@ -139,10 +139,9 @@ class Plan:
 
     @property
     def owned(self) -> Mapping[str, Sequence[Any]] | None:
-        """Records of each site that would take part; all of its records where it is not known which ones fit."""
-        if self.records:
-            return {site.name: site.records for site in self.records.planted.sites}
-        return _records(self.gathered) if self.gathered else None
+        """Records of each site that would take part, as far as it is known which ones fit."""
+        people = self.records.planted if self.records else self.gathered
+        return {site.name: site.records for site in people.sites} if people else None
 
     @property
     def sizes(self) -> Mapping[str, int] | None:
@@ -225,23 +224,24 @@ def prepare(
     context, supplies = _foreseen(experiment, method, unknown) if foresee else _found(experiment, method)
     may_be, gathered = unknown if foresee else None, None
     if remote is None:
-        gathered = _reached("The records", lambda: gathered_of(experiment, method, foresee=foresee), may_be)
+        reads = context.reading if context else None
+        gathered = _reached("The records", lambda: gathered_of(experiment, method, reads, foresee=foresee), may_be)
     records = asked = None
     if context and (gathered or remote):
         stream, reading, model = Stream(experiment.run.seed) / "data", context.reading, context.model
         asked = _reached("The questions", lambda: ask(experiment, method, reading, model, stream), may_be)
         records = records_of(experiment, method, context.reading, asked=asked, gathered=gathered, remote=remote)
-    owned = [site.records for site in records.planted.sites] if records else list(_records(gathered).values())
-    sites = records.planted.sites if records else []
+    people = records.planted if records else gathered
+    sites = people.sites if people else []
     if before and before.checkpoint and resume:
         require_same_inputs(resume, experiment)
     if before and records:
         before.require_same_sites(records.planted)
         before.require_same_measure(records.public)
         before.require_same_promise(records.planted)
-    for site in () if remote else sites:
+    for site in sites if records and not remote else ():
         method.check(site.name, site.records)
-    sizes = [len(own) for own in owned]
+    sizes = [len(site.records) for site in sites]
     promising = bool(sizes) and not finished
     guarantee = method.guarantee(sizes, experiment.training) if promising else None  # refused now, if at all
     known = Run(experiment, method, guarantee.plan if guarantee else None, len(sizes) or None)
@@ -270,7 +270,7 @@ def records_of(
     reading: Reading,
     *,
     asked: Asked | None = None,
-    gathered: Gathered | None = None,
+    gathered: Population | None = None,
     remote: Remote | None = None,
 ) -> Records:
     """The records of a run, as every part of it prepares them from the same seed.
@@ -287,7 +287,7 @@ def records_of(
     """
     stream = Stream(experiment.run.seed)
     if remote is None:
-        people = fit(gathered or gathered_of(experiment, method), experiment.data, reading)
+        people = gathered or gathered_of(experiment, method, reading)
     else:
         people = remote.population(experiment, method)
     planted, canaries = plant(experiment, method, people, reading, stream / "canaries")
@@ -306,16 +306,27 @@ def _set_apart(experiment: Experiment, method: Method, people: Population) -> Po
     return replace(people, sites=sites)
 
 
-def gathered_of(experiment: Experiment, method: Method, *, foresee: bool = False) -> Gathered:
-    """The records of a run, whether they fit the model or not; arguments and errors as of ``prepare``."""
+def gathered_of(
+    experiment: Experiment, method: Method, reading: Reading | None, *, foresee: bool = False
+) -> Population:
+    """The records of a run as they are shared out; arguments and errors as of ``prepare``.
+
+    Args:
+        reading: how records meet the model; None where it is out of reach.
+    """
     stream, kind = Stream(experiment.run.seed) / "data", experiment.task.kind
 
     def stand_in(texts: Sequence[str]) -> np.ndarray:
         return (stream / "stand-in").numpy().standard_normal((len(texts), _STAND_IN)).astype(np.float32)
 
-    embed = stand_in if foresee else None
     return gather(
-        experiment.data, stream, embed, kind=kind, pooled=method.traits.pooled, promises=method.protects is not None
+        experiment.data,
+        stream,
+        stand_in if foresee else None,
+        kind=kind,
+        pooled=method.traits.pooled,
+        promises=method.protects is not None,
+        reading=reading,
     )
 
 
@@ -341,12 +352,8 @@ def _reached(what: str, read: Callable[[], T], unknown: list[str] | None) -> T |
     """What is read; None where it is on a hub that cannot be reached and that may be ``unknown``: it is noted there."""
     try:
         return read()
-    except DataError as error:
-        if unknown is None or error.where is None or not is_hub_id(error.where):
+    except UnavailableError as error:
+        if unknown is None:
             raise
         unknown.append(f"{what}: {error}")
         return None
-
-
-def _records(gathered: Gathered | None) -> dict[str, Sequence[Any]]:
-    return {name: [placed.record for placed in own] for name, own in gathered.groups.items()} if gathered else {}

@@ -23,20 +23,24 @@ Groups = dict[str, list[Placed]]
 """Site to records."""
 
 
-def bounded(users: Sequence[str | None], most: int, stream: Stream, site: str) -> set[int]:
-    """Which records of a site stay where no person may have more than so many; drawn at random.
+def bounded(records: Sequence[Any], users: Sequence[str | None], most: int, stream: Stream) -> list[int]:
+    """Places of those records of a site that stay where no person may have more than so many, ascending; drawn at
+    random.
+
+    A record's turn follows from itself, so that which ones of a person stay depends on that person's records alone.
+    Were all of a site's shuffled, one more of them, or one that no longer fits the model, would change which ones of
+    everybody else are trained on, and no ε would hold for a person.
 
     Args:
         users: whom each record is about.
     """
-    order = list(range(len(users)))
-    (stream / "records-per-user" / site).python().shuffle(order)
-    seen, kept = Counter[str | None](), set[int]()
-    for index in order:
-        seen[users[index]] += 1
-        if seen[users[index]] <= most:
-            kept.add(index)
-    return kept
+    turns = [(stream / "records-per-user" / repr(record.identity)).integer() for record in records]
+    seen, kept = Counter[str | None](), []
+    for place in sorted(range(len(records)), key=lambda place: (turns[place], place)):
+        seen[users[place]] += 1
+        if seen[users[place]] <= most:
+            kept.append(place)
+    return sorted(kept)
 
 
 def hold_out(data: DataConfig, groups: Mapping[str, list[Placed]], stream: Stream) -> tuple[Groups, list[Placed]]:
@@ -88,15 +92,13 @@ def _require_shares(data: DataConfig, owners: npt.NDArray[np.str_], count: int) 
         raise DataError(what, where=data.train, fix=f"{lower} name a file with others to measure on: data.heldout.")
 
 
-def share_out(
-    data: DataConfig, records: Sequence[Placed], labels: Sequence[str] | None, stream: Stream, embed: Embed
-) -> tuple[Groups, list[Placed]]:
+def share_out(data: DataConfig, records: Sequence[Placed], stream: Stream, embed: Embed) -> tuple[Groups, list[Placed]]:
     """One file: hold out, choose few, and partition what is left.
 
     Args:
-        labels: of each record, what the partition mixes; clusters of embeddings if None.
         embed: called only where there is something to cluster.
     """
+    labels = None if data.sites.label is None else np.array([placed.label for placed in records])
     if data.few_shot and not _have_labels(records):
         # Members and those they are compared with must come of one population, so both are drawn by cluster.
         clusters = _clusters(data, records, data.few_shot.clusters, stream, embed)
@@ -114,7 +116,7 @@ def share_out(
             chosen, _ = few_shot(groups, data.few_shot.per_cluster, 0, (stream / "few-shot").numpy())
             order, groups = order[chosen], groups[chosen]
     if labels is not None:
-        groups = np.array(labels)[order]
+        groups = labels[order]
     sites = data.sites
     assert sites.count is not None
     rest = [records[i] for i in order]
@@ -182,7 +184,8 @@ def _checked_count(data: DataConfig, available: int) -> int:
     option = _taken_by(data)
     count = getattr(data, option) or 0
     if count >= available:
-        raise DataError(f"{count} records asked of {available} in all", where=data.train, fix=f"Lower data.{option}.")
+        what = f"{count} records asked of {available} that can be used"
+        raise DataError(what, where=data.train, fix=f"Lower data.{option}.")
     return count
 
 

@@ -195,8 +195,8 @@ def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
 
 def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) -> list[Any]:
     """The records of a site that it can take part with, of the kind that the experiment is about. Left out are those
-    that do not fit the model, those of a person beyond ``data.records_per_user``, and those that the run is measured
-    on: the federation hands round the digests of these. Of a simulated site's all are of use.
+    that do not fit the model, those that the run is measured on, of which the federation hands round the digests, and
+    then those of a person beyond ``data.records_per_user``, as in a simulation. Of a simulated site's all are of use.
 
     Args:
         reading: how records meet the model; None where it is out of reach, and so is which ones fit it.
@@ -216,13 +216,14 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
     found: list[Any] = list(loaded.records)
     if file.simulated:
         return found
-    if most is not None and loaded.users is not None:
-        kept = bounded(loaded.users, most, Stream(0), "")  # the same in every run: a site's records have a digest
-        found = [record for index, record in enumerate(found) if index in kept]
+    places = list(range(len(found))) if reading is None else reading.fit(found).kept
     measured = _agreed(Path(file.federation))
-    found = [record for record in found if digest([record.identity]) not in measured]
-    if reading is not None:
-        found = [found[place] for place in reading.fit(found).kept]
+    places = [place for place in places if digest([found[place].identity]) not in measured]
+    if most is not None and loaded.users is not None:
+        own, users = [found[place] for place in places], [loaded.users[place] for place in places]
+        stay = bounded(own, users, most, Stream(0))  # the same in every run: a site's records have a digest
+        places = [places[index] for index in stay]
+    found = [found[place] for place in places]
     if not found:
         fix = "Look at data.max_length in the experiment, or at the records."
         raise DataError("no record can be used", where=f"site {file.name}: {file.records}", fix=fix)

@@ -12,36 +12,18 @@ from murmura.data.loading import Loaded, require_usable, scan, scan_sites, split
 from murmura.data.records import KINDS, Kind, Record
 from murmura.data.selection import text_order
 from murmura.errors import DataError
-from murmura.experiment.exclusions import (
-    Placed,
-    Unused,
-    find_overlap,
-    tell,
-    tell_of_empty,
-    tell_repeats,
-    unknown_labels,
-)
+from murmura.experiment.exclusions import Placed, Unused, find_overlap, fitting, tell, tell_of_empty, tell_repeats
 from murmura.experiment.sharing import Embed, Groups, bounded, hold_out, share_out
 from murmura.federation.site.cohort import Site
 from murmura.progress import say
-from murmura.reading import Fitted, Reading
+from murmura.reading import Reading
 from murmura.retrieval.encoder import Encoder
 from murmura.runs.names import site_folder
 from murmura.runs.schema import Exclusions, SiteReport
 from murmura.streams import Stream
 
+_POOLED = "pooled"  # the name of the one site that has everything
 _LONGEST = 240  # of a folder's name, where file systems have 255, and a folder that is being made has a longer one
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """The sites' records and those set apart from them, whether they fit a model or not; and those that are left out
-    already."""
-
-    groups: Groups
-    heldout: list[Placed]
-    nonmembers: list[Placed]
-    unused: list[Unused]
 
 
 @dataclass(frozen=True)
@@ -61,10 +43,27 @@ class Population:
     from_sites: Sequence[Any] = ()
 
 
+@dataclass(frozen=True)
+class _Shares:
+    """Who is given which records, and those that are left out on the way."""
+
+    groups: Groups
+    heldout: list[Placed]
+    nonmembers: list[Placed]
+    unused: Sequence[Unused] = ()
+
+
 def gather(
-    data: DataConfig, stream: Stream, embed: Embed | None = None, *, kind: Kind, pooled: bool, promises: bool = False
-) -> Gathered:
-    """Load, select and share out all records.
+    data: DataConfig,
+    stream: Stream,
+    embed: Embed | None = None,
+    *,
+    kind: Kind,
+    pooled: bool,
+    promises: bool = False,
+    reading: Reading | None = None,
+) -> Population:
+    """Load all records, leave out what cannot be used, and of the others choose some and share them out.
 
     Args:
         embed: texts to vectors, for what is chosen or shared out by clusters, if not by ``data.encoder``; not called
@@ -72,77 +71,78 @@ def gather(
         kind: of the records.
         pooled: bring all records together in one site, as the centralised baseline does.
         promises: the run promises an ε, so that nothing public may follow from what is private.
+        reading: how records meet the model; None where it is out of reach: then they count as if all of them fitted.
 
     Raises:
-        DataError: a record is bad (and ``skip_bad`` off), or no site or no held-out record is left.
+        DataError: a record is bad or has an unknown label (and ``skip_bad`` off), or no site or no held-out record is
+            left.
     """
-    loaded = _load(data, stream, embed or Encoder(data.encoder).embed, KINDS[kind])
-    gathered = _without_public(loaded) if promises and data.skip_bad else _without_twins(loaded, data)
-    tell_repeats(gathered.groups)
+    records, bad = _read(data, KINDS[kind], stream)
+    usable, others = (records, []) if reading is None else fitting(records, data, reading)
+    room = f"{data.max_length} tokens (data.max_length)"
+    tell([*bad, *others], room)
+    shares = _shared_out(data, usable, stream, embed or Encoder(data.encoder).embed)
+    shares = _without_public(shares) if promises and data.skip_bad else _without_twins(shares, data)
+    tell_repeats(shares.groups)
     if pooled:
-        everything = [record for records in gathered.groups.values() for record in records]
-        gathered = replace(gathered, groups={"pooled": everything})
-    _require_short_names(gathered.groups)
-    return _bounded(gathered, data.records_per_user, stream)
+        shares = replace(shares, groups={_POOLED: [placed for own in shares.groups.values() for placed in own]})
+    _require_short_names(shares.groups)
+    shares = _bounded(shares, data.records_per_user, stream)
+    tell(shares.unused, room)
+    owners = {placed.site: _POOLED if pooled and placed.site else placed.site for placed in records}
+    found = Counter(owners[placed.site] for placed in records)
+    long = Counter(owners[one.site] for one in others if one.cause == "long")
+    return _population(shares, data, found, long, [*bad, *others, *shares.unused])
 
 
-def _bounded(gathered: Gathered, most: int | None, stream: Stream) -> Gathered:
+def _bounded(shares: _Shares, most: int | None, stream: Stream) -> _Shares:
     """No site with more than so many records of one person; which ones stay is drawn at random."""
     if most is None:
-        return gathered
+        return shares
     groups: Groups = {}
-    unused = list(gathered.unused)
-    for name, records in gathered.groups.items():
-        kept = bounded([placed.user for placed in records], most, stream, name)
-        groups[name] = [placed for index, placed in enumerate(records) if index in kept]
-        why = f"one more of a person than the {most} that a site may have"
-        unused += [Unused(p.where, "user", why) for index, p in enumerate(records) if index not in kept]
-    return replace(gathered, groups=groups, unused=unused)
+    unused = list(shares.unused)
+    why = f"one more of a person than the {most} that a site may have"
+    for name, own in shares.groups.items():
+        kept = set(bounded([placed.record for placed in own], [placed.user for placed in own], most, stream))
+        groups[name] = [placed for index, placed in enumerate(own) if index in kept]
+        unused += [Unused(placed.where, "user", why) for index, placed in enumerate(own) if index not in kept]
+    return replace(shares, groups=groups, unused=unused)
 
 
-def fit(gathered: Gathered, data: DataConfig, reading: Reading) -> Population:
-    """Leave out what does not fit ``data.max_length`` tokens or has an unknown label, and say so.
+def _population(
+    shares: _Shares, data: DataConfig, found: Counter[str | None], long: Counter[str | None], unused: list[Unused]
+) -> Population:
+    """The sites that have something to train on, and what became of the records of all.
+
+    Args:
+        found: how many records there are of whom (``Placed.site``).
+        long: how many of these do not fit the model.
 
     Raises:
-        DataError: a label is unknown (and ``skip_bad`` off), or no site or no held-out record is left.
+        DataError: no site, no held-out record or no non-member is left.
     """
-    parts = [*gathered.groups.values(), gathered.heldout, gathered.nonmembers]
-    found = [reading.fit([placed.record for placed in records]) for records in parts]
-    others = [_not_kept(records, fitted) for records, fitted in zip(parts, found, strict=True)]
-    unknown = [placed for rest, fitted in zip(others, found, strict=True) if not fitted.dropped for placed in rest]
-    if unknown and not data.skip_bad:
-        shown, hint = reading.unknown([placed.record.label for placed in unknown])
-        raise unknown_labels(unknown, sum(map(len, parts)), shown, hint)
-    unused = gathered.unused + [Unused(p.where, "bad", "no words are given for its label") for p in unknown]
-    long = [placed for rest, fitted in zip(others, found, strict=True) if fitted.dropped for placed in rest]
-    unused += [Unused(placed.where, "long", f"does not fit {data.max_length} tokens") for placed in long]
-    tell(unused, f"{data.max_length} tokens (data.max_length)")
-    *own, heldout, nonmembers = [
-        [records[i].record for i in fitted.kept] for records, fitted in zip(parts, found, strict=True)
+    groups = {name: list[Placed]() for name in sorted(filter(None, found))} | shares.groups
+    reports = [  # a site has what its own file has, or its share of one for all
+        SiteReport(name, found[name] or len(own), len(own), sum(placed.shortened for placed in own), long[name])
+        for name, own in groups.items()
     ]
-    names, public, outside = list(gathered.groups), found[-2], found[-1]
-    reports = [
-        SiteReport(name, len(records), len(fitted.kept), fitted.truncated, fitted.dropped)
-        for name, records, fitted in zip(names, gathered.groups.values(), found, strict=False)
-    ]
-    for name, records, fitted in zip(names, own, found, strict=False):
-        if not records:
-            say(f"site {name} has no record that {_use(fitted, data)}; it is left out")
-    sites = [Site(name, records) for name, records in zip(names, own, strict=True) if records]
+    for one in reports:
+        if not one.used:
+            say(f"site {one.site} has no record that {_use(long[one.site], data)}; it is left out")
+    sites = [Site(name, [placed.record for placed in own]) for name, own in groups.items() if own]
     if not sites and data.train is not None:
         fix = "Raise data.max_length, or look at the data."
         raise DataError("no site has a usable record", where=data.train, fix=fix)
+    heldout, nonmembers = ([placed.record for placed in some] for some in (shares.heldout, shares.nonmembers))
     if not heldout:
-        fix = "Raise data.max_length." if public.dropped else "Look at their labels."
-        raise DataError(f"no held-out record {_use(public, data)}", where=data.heldout or data.train, fix=fix)
+        fix = "Raise data.max_length." if long[None] else "Look at their labels."
+        raise DataError(f"no held-out record {_use(long[None], data)}", where=data.heldout or data.train, fix=fix)
     if data.nonmember_records and not nonmembers:
-        fix = "Raise data.max_length or data.nonmember_records, or leave the latter out."
+        fix = "Raise data.nonmember_records, or leave it out."
         raise DataError("no non-member is left to compare members with", where=data.train, fix=fix)
     causes = Counter(one.cause for one in unused)
-    users = [{records[i].user for i in fitted.kept} for records, fitted in zip(parts, found, strict=True)]
-    exclusions = Exclusions(
-        causes["bad"], causes["overlap"], public.dropped, outside.dropped, _most_sites(users[: len(names)])
-    )
+    persons = _most_sites([{placed.user for placed in own} for own in groups.values()])
+    exclusions = Exclusions(causes["bad"], causes["overlap"], long[None], long[""], persons)
     apart = (heldout if data.heldout is None else nonmembers) if data.takes_from_sites else []
     return Population(sites, reports, heldout, nonmembers, exclusions, unused, apart)
 
@@ -157,17 +157,17 @@ def _most_sites(users: Sequence[set[str | None]]) -> int | None:
     return max(persons.values(), default=None)
 
 
-def _not_kept(records: Sequence[Placed], found: Fitted) -> list[Placed]:
-    kept = set(found.kept)
-    return [placed for index, placed in enumerate(records) if index not in kept]
+def _use(long: int, data: DataConfig) -> str:
+    """What none of some records does.
+
+    Args:
+        long: how many of them do not fit the model.
+    """
+    return f"fits {data.max_length} tokens" if long else "can be used"
 
 
-def _use(found: Fitted, data: DataConfig) -> str:
-    """What none of some records does."""
-    return f"fits {data.max_length} tokens" if found.dropped else "can be used"
-
-
-def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) -> Gathered:
+def _read(data: DataConfig, kind: type[Record], stream: Stream) -> tuple[list[Placed], list[Unused]]:
+    """All records, whether they fit a model or not, and those that are bad."""
     options: dict[str, Any] = {"kind": kind, "fields": data.fields}
     column = {"file": None, "column": data.sites.column, "partition": data.sites.label}[data.sites.by]
     if data.train is None:
@@ -178,31 +178,14 @@ def _load(data: DataConfig, stream: Stream, embed: Embed, kind: type[Record]) ->
         train = {"": scan(data.train, site_column=column, user_column=data.user, split=data.split, **options)}
     public = _scan_heldout(data, options)
     _require_usable(list(train.values()), public, data.skip_bad)
-    unused = [Unused.bad(record) for loaded in [*train.values(), *public] for record in loaded.bad]
-    if data.sites.by == "partition" and train:
-        source = train[""]
-        groups, apart = share_out(data, _placed(source), source.sites, stream, embed)
-    else:
-        groups = {name: _placed(loaded) for name, loaded in train.items()}
-        if data.sites.by == "column" and train:
-            groups = _by_site(train[""])
-        tell_of_empty([name for name, records in groups.items() if not records], "in their files")
-        groups, apart = hold_out(data, {name: records for name, records in groups.items() if records}, stream)
-    heldout, nonmembers = apart, list[Placed]()
-    if public:
-        nonmembers, heldout = apart, _placed(public[0])
-        # Shuffled, so that the first few of them are a fair sample.
-        (stream / "heldout").python().shuffle(heldout)
-        heldout = heldout[: data.heldout_records]
-    if data.sites.records is not None:
-        for name, records in groups.items():
-            count = min(data.sites.records, len(records))
-            if kind.has_labels:  # the same in all, as in an iid partition, for any number of sites
-                order = text_order([placed.record for placed in records], stream.seed)
-                groups[name] = [records[place] for place in order[:count]]
-            else:
-                groups[name] = (stream / "site-records" / name).python().sample(records, count)
-    return Gathered(groups, heldout, nonmembers, unused)
+    tell_of_empty([name for name, loaded in train.items() if not loaded.records], "in their files")
+    records = [placed for name, loaded in train.items() for placed in _placed(loaded, name, data.sites.by)]
+    heldout = [placed for loaded in public for placed in _placed(loaded, None)]
+    # Shuffled, so that the first few of them are a fair sample; before it is known which fit, so that for a model which
+    # takes some more or less the others are the same.
+    (stream / "heldout").python().shuffle(heldout)
+    bad = [Unused.bad(record) for loaded in [*train.values(), *public] for record in loaded.bad]
+    return records + heldout, bad
 
 
 def _scan_heldout(data: DataConfig, options: dict[str, Any]) -> list[Loaded[Any]]:
@@ -221,18 +204,46 @@ def _require_usable(train: list[Loaded[Any]], public: list[Loaded[Any]], skip_ba
             require_usable(part, skip_bad=skip_bad)
 
 
-def _placed(loaded: Loaded[Any]) -> list[Placed]:
-    users: Sequence[str | None] = loaded.users or [None] * len(loaded.records)
-    return [Placed(*one) for one in zip(loaded.records, loaded.places, users, strict=True)]
+def _placed(loaded: Loaded[Any], site: str | None, by: str = "file") -> list[Placed]:
+    """The records of a source.
+
+    Args:
+        site: whose it is, unless a column says that.
+        by: what its column says, if one was read: the site, or what a partition mixes.
+    """
+    none = [None] * len(loaded.records)
+    said, users = loaded.sites or none, loaded.users or none
+    sites = said if by == "column" else [site] * len(none)
+    labels = said if by == "partition" else none
+    return [Placed(*one) for one in zip(loaded.records, loaded.places, sites, labels, users, strict=True)]
 
 
-def _by_site(loaded: Loaded[Any]) -> Groups:
-    """The records of each site, sites in alphabetical order, records in the source's order."""
-    assert loaded.sites is not None
-    groups: Groups = {name: [] for name in sorted(set(loaded.sites))}
-    for site, placed in zip(loaded.sites, _placed(loaded), strict=True):
-        groups[site].append(placed)
-    return groups
+def _shared_out(data: DataConfig, records: Sequence[Placed], stream: Stream, embed: Embed) -> _Shares:
+    """Hold out, choose few, and give each site its own.
+
+    Args:
+        records: that can be used.
+    """
+    own = [placed for placed in records if placed.site is not None]
+    if data.sites.by == "partition" and own:
+        groups, apart = share_out(data, own, stream, embed)
+    else:
+        groups = {}
+        for placed in sorted(own, key=lambda placed: placed.site or ""):  # records of a site in the source's order
+            groups.setdefault(placed.site or "", []).append(placed)
+        groups, apart = hold_out(data, groups, stream)
+    if data.sites.records is not None:
+        for name, of_site in groups.items():
+            count = min(data.sites.records, len(of_site))
+            if of_site[0].record.has_labels:  # the same in all, as in an iid partition, for any number of sites
+                order = text_order([placed.record for placed in of_site], stream.seed)
+                groups[name] = [of_site[place] for place in order[:count]]
+            else:
+                groups[name] = (stream / "site-records" / name).python().sample(of_site, count)
+    if data.heldout is None:
+        return _Shares(groups, apart, [])
+    public = [placed for placed in records if placed.site is None]
+    return _Shares(groups, public[: data.heldout_records], apart)
 
 
 def _require_short_names(groups: Groups) -> None:
@@ -247,32 +258,32 @@ def _require_short_names(groups: Groups) -> None:
             raise DataError(what, where=f"site {site}", fix=fix)
 
 
-def _without_public(gathered: Gathered) -> Gathered:
+def _without_public(shares: _Shares) -> _Shares:
     """Only private records that are not public too, without a word: each site leaves out its own copies.
 
     Were it the public ones, the figures measured on the others, and how many there are, would tell which of them a site
     has. What a site does here with a record depends on nobody else's records, so that the guarantee stays as it is.
     """
-    public = {placed.record.identity for placed in (*gathered.heldout, *gathered.nonmembers)}
+    public = {placed.record.identity for placed in (*shares.heldout, *shares.nonmembers)}
     own = {
         site: [placed for placed in records if placed.record.identity not in public]
-        for site, records in gathered.groups.items()
+        for site, records in shares.groups.items()
     }
-    return replace(gathered, groups=own)
+    return replace(shares, groups=own)
 
 
-def _without_twins(gathered: Gathered, data: DataConfig) -> Gathered:
+def _without_twins(shares: _Shares, data: DataConfig) -> _Shares:
     """Only held-out records that no site has too.
 
     Raises:
         DataError: there are others (and ``skip_bad`` is off), or none is left to hold out.
     """
-    shared = find_overlap(gathered.groups, [*gathered.heldout, *gathered.nonmembers], data)
+    shared = find_overlap(shares.groups, [*shares.heldout, *shares.nonmembers], data)
     places = {one.where for one in shared}
     heldout, nonmembers = (
-        [placed for placed in some if placed.where not in places] for some in (gathered.heldout, gathered.nonmembers)
+        [placed for placed in some if placed.where not in places] for some in (shares.heldout, shares.nonmembers)
     )
     if shared and not heldout:
         where = str(data.heldout or data.train)
         raise DataError("every held-out record is also a private one", where=where, fix="Hold out other records.")
-    return Gathered(gathered.groups, heldout, nonmembers, gathered.unused + shared)
+    return _Shares(shares.groups, heldout, nonmembers, shared)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from murmura.measure.catalogue import figure
 from murmura.report.table import Row
-from murmura.units import count, decimal
+from murmura.units import count, decimal, several
 
 HARDLY = 0.02  # of the loss before training; a run that moves it by less has learnt hardly anything
 _MOVED = 0.01  # of ROUGE-L, from which on it counts as having moved
@@ -23,12 +23,15 @@ def caveats(rows: Sequence[Row]) -> list[str]:
 
 
 def _lengths(row: Row) -> Iterator[str]:
-    sites = row.runs[0].sites or ()
+    sites, left_out = row.runs[0].sites or (), row.runs[0].exclusions
     cut, dropped = sum(one.truncated or 0 for one in sites), sum(one.dropped or 0 for one in sites)
     told = [f"{count(cut)} cut"] * bool(cut) + [f"{count(dropped)} left out"] * bool(dropped)
     if told:
         records = count(sum(one.records or 0 for one in sites))
         yield f"Of the sites' {records} records {' and '.join(told)}, as too long for data.max_length."
+    if left_out and left_out.train:
+        records = several(left_out.train, "record")
+        yield f"Left out before the others were shared out: {records}, as too long for data.max_length."
 
 
 def _learnt(row: Row) -> Iterator[str]:

@@ -91,7 +91,7 @@ def _left_out(run: RunRecord) -> str | None:
         "bad": found.bad,
         "also at a site": found.overlap,
         "held-out ones too long": found.heldout,
-        "non-members too long": found.nonmembers,
+        "too long to be shared out": found.train,
     }
     told = [f"{count(number)} {name}" for name, number in numbers.items() if number]
     return ", ".join(told) or (None if found.bad is None else "none")

@@ -265,7 +265,7 @@ class RunFolder:
             lines = [{"sites": _plain(sites)}, {"exclusions": _plain(exclusions)}, *unused]
             self.write_private(names.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
-            exclusions, unused = replace(exclusions, bad=None, overlap=None), []
+            exclusions, unused = replace(exclusions, bad=None, overlap=None, train=None), []
         self.write(names.SITES, sites)
         self.write(names.EXCLUSION_COUNTS, exclusions)
         self.write(names.EXCLUSIONS, unused)

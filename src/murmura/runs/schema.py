@@ -76,9 +76,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class SiteReport:
-    """A row of ``sites.json``, what became of a site's records: how many it has, how many are used, had a prompt
-    shortened, did not fit; in a run that promises an ε none of these is told. And how many of them are canaries, which
-    an audit has written."""
+    """A row of ``sites.json``, what became of a site's records: how many it has, also of those that are held out or not
+    drawn, how many are used, had a prompt shortened, did not fit; in a run that promises an ε none of these is told.
+    And how many of them are canaries, which an audit has written. Of one file that is shared out a site has what it was
+    given, all of which fits."""
 
     site: str
     records: int | None
@@ -95,15 +96,15 @@ class Exclusions:
     Attributes:
         bad: unusable ones and those of an unknown label; only with ``data.skip_bad``. Not told where an ε is promised.
         overlap: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
-        heldout: held-out ones that do not fit the model.
-        nonmembers: non-members that do not fit it.
+        heldout: ones of the file ``data.heldout`` that do not fit the model.
+        train: such ones of one file that is shared out, which are no site's. Not told where an ε is promised.
         person_at: at how many sites one person has records, at most; only where persons are told apart (``data.user``).
     """
 
     bad: int | None
     overlap: int | None
     heldout: int
-    nonmembers: int
+    train: int | None = 0
     person_at: int | None = None
 
 

@@ -33,8 +33,8 @@ class DocumentReading(SequenceReading):
 
     def fit(self, records: Sequence[Document]) -> TokenisedSet:
         items = tokenise_documents(records, self.tokenizer, self.max_length, opened=self.opened)
-        kept = list(range(len(items)))
-        return TokenisedSet(items=items, kept=kept, truncated=sum(item.truncated for item in items))
+        shortened = [index for index, item in enumerate(items) if item.truncated]
+        return TokenisedSet(items=items, kept=list(range(len(items))), shortened=shortened)
 
     def example(self, record: Document) -> str:
         return record.text

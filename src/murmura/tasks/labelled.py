@@ -48,7 +48,8 @@ class LabelledReading(Reading):
         """All texts but those of an unknown label; shortened are those that lose something in at least one pattern."""
         known = {"", *self.cloze.labels}
         kept = [index for index, record in enumerate(records) if record.label in known]
-        return Fitted(kept=kept, truncated=self.cloze.shortened([records[index].text for index in kept]))
+        shortened = self.cloze.shortened([records[index].text for index in kept])
+        return Fitted(kept=kept, shortened=[kept[place] for place in shortened])
 
     def unknown(self, labels: Sequence[str]) -> tuple[list[str], str]:
         hint = f"Add them to method.verbaliser, or correct the records. {nearest(labels[0], self.cloze.labels)}"

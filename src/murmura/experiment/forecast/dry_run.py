@@ -120,8 +120,8 @@ class DryRun(Foreseen):
 
     def unused(self, cause: str) -> int | None:
         """How many records nobody uses for a cause."""
-        source = self.plan.records.people if self.plan.records else self.plan.gathered
-        return sum(one.cause == cause for one in source.unused) if source else None
+        gathered = self.plan.gathered
+        return sum(one.cause == cause for one in gathered.unused) if gathered else None
 
     def count(self, what: str) -> int | None:
         """How much of some work is done each time; None where that is not known, or there is none."""
@@ -182,7 +182,7 @@ def dry_run(experiment: Experiment) -> DryRun:
 def _heldout(plan: Plan) -> Sequence[Any] | None:
     if plan.records:
         return plan.records.public.heldout
-    return [placed.record for placed in plan.gathered.heldout] if plan.gathered else None
+    return plan.gathered.heldout if plan.gathered else None
 
 
 def _names(plan: Plan) -> list[str] | None:

@@ -13,7 +13,7 @@ from murmura.experiment.elsewhere import Elsewhere
 from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.precision import slow
 from murmura.experiment.prepare import Plan
-from murmura.experiment.sites import Gathered, Population
+from murmura.experiment.sites import Population
 from murmura.federation.method import Method
 from murmura.measure.figure import FEW
 from murmura.measure.membership import chosen, member_stream, others_stream, set_apart
@@ -78,7 +78,7 @@ def _caveats(plan: Plan) -> list[str]:
 
 
 def _of_run(
-    experiment: Experiment, method: Method, gathered: Gathered | None, people: Population | None
+    experiment: Experiment, method: Method, gathered: Population | None, people: Population | None
 ) -> Iterator[str]:
     if gathered:
         yield from _of_stand_ins(experiment, exact=people is not None)
@@ -133,7 +133,7 @@ def _of_stand_ins(experiment: Experiment, exact: bool) -> Iterator[str]:
     if not exact:
         yield (
             "Steps are counted, and an ε computed, as if every record fitted: to know takes the model's tokenizer. "
-            "Fewer records at a site can make its ε larger."
+            "Fewer records at a site can make its ε larger, and only those that fit are held out or chosen."
         )
 
 

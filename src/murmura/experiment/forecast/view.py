@@ -97,6 +97,7 @@ def figures(dry_run: DryRun, timing: Timing | None = None) -> Iterator[tuple[str
         held_out += f" to measure and {count(len(validation))} to validate"
     held_out += "".join(f", {questions}" for questions in _questions(dry_run))
     skipped = f"{_known(dry_run.unused('bad'))} bad ones skipped"
+    skipped += f", {count(long)} too long for data.max_length" if (long := dry_run.unused("long")) else ""
     if overlap := dry_run.unused("overlap"):
         skipped += f", and {count(overlap)} held-out ones that a site has too"
     yield "records", f"{held_out}, {skipped}"

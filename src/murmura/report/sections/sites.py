@@ -28,8 +28,8 @@ def sites(rows: Sequence[Row]) -> Section:
     """Each different set of sites once."""
     whole = " or ".join(TASKS[kind].whole for kind in kinds(rows))
     lead = (
-        "How many records each site had, how many the method could use, how many were shortened to fit the model "
-        f"(never {whole}), and how many did not fit at all."
+        "How many records each site had, drawn or not, how many of them it used, how many of these were shortened to "
+        f"fit the model (never {whole}), and how many did not fit at all."
     )
     every, blocks = distinct(runs_of(rows), lambda run: run.sites), list[Block]()
     for one, names in every:
