@@ -20,18 +20,29 @@ from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
 from murmura.compare.files import write
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same, work
+from murmura.compare.outcome import with_search
 from murmura.compare.view import markdown, section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.methods.dplora.method import DPLoRA
+from murmura.privacy import odometer
 from murmura.progress import clock
+from murmura.report.card import run_card
+from murmura.report.content import Section
+from murmura.report.in_short import in_short
+from murmura.report.sections.guarantee import guarantee
+from murmura.report.sheet import sheet
+from murmura.report.table import table as table_of
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import CONFIG, ENVIRONMENT
 from murmura.runs.record import read
+from murmura.status.status import look
 from murmura.training.states import SHARED
+from murmura.units import bound
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
+from tests.report.blocks import said, tables
 
 RATES = [2e-3, 1e-2]
 ARMS = [{"name": "FedAvg"}, {"name": "private", "method": {"name": "dplora", "epsilon": 8.0}}]
@@ -120,7 +131,31 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
     assert any(remark.startswith("Each ε is that of an arm fixed beforehand") for remark in outcome.remarks)
     assert any("Whoever keeps them all" in remark for remark in outcome.remarks)
     _pages_are_right(outcome, whole, tmp_path)
+    _what_is_handed_over_tells_the_search(outcome, private, tmp_path)
     _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private)
+
+
+def _what_is_handed_over_tells_the_search(outcome, private, tmp_path):
+    """Whoever is given one run's model, card, sheet or page is told what its rate was chosen by."""
+    own, told = bound(private.runs[0].last.privacy["epsilon"]), f"With them ε is {bound(private.epsilon)}"
+    copy = shutil.copytree(private.runs[0].folder, tmp_path / "copy", ignore=shutil.ignore_patterns("private"))
+    for run in (*private.runs.values(), read(copy)):
+        [row] = table_of([run])
+        page = [Section("", "", [in_short([row])]), guarantee([row])]
+        for words in (
+            (run.folder / "adapter" / "README.md").read_text(),
+            run_card(run, "DP-LoRA"),
+            *(" ".join(map(repr, sections)) for sections in (page, sheet(row))),
+            look(run.folder).caveat,
+        ):
+            assert told in words and "other runs over the same records" in words and "An attack that is" not in words
+    seen = guarantee(table_of([with_search(private, run) for run in private.runs.values()]))
+    assert own not in repr(tables(seen)) and {row[1].split()[0] for row in tables(seen)[0]} == {bound(private.epsilon)}
+    assert said(seen) == "" and not any("made before" in remark for remark in outcome.remarks)
+    [row] = table_of(list(private.runs.values()))  # seeds share a row, and what they chose by is seen once
+    every = [odometer.read(place) for place in (*private.searched, *(run.folder for run in row.runs))]
+    both = bound(odometer.together(every, "record", 1e-5).value)
+    assert row.cells["epsilon"].together == f"all 2 runs and those that options were chosen by: {both}"
 
 
 def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
@@ -128,6 +163,10 @@ def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
     again = comparison(rates=[private.rate], arms=[ARMS[1]])
     [one] = again.carry_out(1, again.check()).results
     assert again.searches == [] and one.epsilon == private.epsilon
+    kept = one.runs[0].folder / CONFIG
+    kept.write_text(re.sub(r"chosen_by = \[[^]]*\]", "", kept.read_text()))  # as of an earlier version
+    remarks = again.carry_out(1, again.check()).remarks
+    assert any(remark.startswith("Runs of private were made before some of what was searched") for remark in remarks)
     for folder in again.folder.glob("search/private-*/"):
         (folder / "summary.json").unlink(
             missing_ok=True

@@ -1,5 +1,7 @@
 """An ε that a server could undo by making up an adapter is not told without that."""
 
+from pathlib import Path
+
 import pytest
 
 from murmura import report
@@ -66,6 +68,26 @@ def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, 
             run(make(training=ONE_STEP | {"tokens_per_pass": asked}, **options), resume=part > 0)
     [*_, row] = run(make(training=ONE_STEP, **options), resume=True).rows
     assert row["round"] == 2 and "tokens_per_pass = 64" in row["privacy"]["caveat"]
+
+
+def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_runs(make, monkeypatch):
+    """An ε counts them all; and where their ledgers are gone, there is none with them."""
+    options = {"method": PRIVATE | {"rounds": 2}, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    first, then = (make(run={"chosen_by": [name]}, **options) for name in ("gone", "also"))
+    assert any("other runs over the same records" in note for note in dry_run(first).notes)
+    saving = Server._close
+
+    def stopped(self, *arguments, **more):
+        saving(self, *arguments, **more)
+        if self._fleet.round == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Server, "_close", stopped)
+        run(first)
+    done = run(then, resume=True)
+    assert read_all([done.folder])[0].chosen_by == (Path("gone"), Path("also"))
+    assert done.rows[-1]["privacy"]["caveat"].endswith("With them no ε can be told: this is not a run folder (gone).")
 
 
 def test_that_sites_measured_what_leaks_is_said_though_later_rounds_do_not(make, monkeypatch):

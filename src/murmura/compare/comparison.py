@@ -99,7 +99,8 @@ class Comparison:
         ]
 
     def _job(self, place: str, arm: Candidate, seed: int, rate: float, more: str = "") -> Job:
-        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == SEARCH)
+        searched = () if place == SEARCH else self._searched_by(arm)
+        return Job(arm, seed, rate, self.folder / place / f"{arm.slug}{more}-seed{seed}", place == SEARCH, searched)
 
     @once()  # arms have the same records, of which there is the same to say
     def check(self) -> dict[str, Foreseen]:
@@ -193,6 +194,10 @@ class Comparison:
             found[rate] = [job.folder for job in own] if all(job.finished for job in own) else []
         return found
 
+    def _searched_by(self, arm: Candidate) -> tuple[Path, ...]:
+        """All runs that its rate, or what else the user says, is chosen by."""
+        return tuple(dict.fromkeys([*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)]))
+
     def _ever_searched(self, arm: Candidate) -> list[Path]:
         """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, and
         those of its own if it has another arm's rate now."""
@@ -211,7 +216,8 @@ class Comparison:
             runs = {job.seed: read(job.folder) for job in own}
             if not runs:
                 continue
-            epsilon, why = guaranteed(self._ever_searched(arm), list(runs.values()))
+            searched = self._searched_by(arm)
+            epsilon, why = guaranteed(searched, list(runs.values()))
             kind = arm.experiment.task.kind
             results.append(
                 Result(
@@ -224,6 +230,7 @@ class Comparison:
                     planned[arm.name].steps,
                     epsilon,
                     why,
+                    searched,
                 )
             )
         results = attacked_alike(results)
@@ -267,6 +274,11 @@ def _told(job: Job) -> str:
 def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: Sequence[Candidate]) -> list[str]:
     """What to know before trusting it."""
     told, data = [], arms[0].experiment.data
+    if behind := [one.arm for one in results if one.epsilon is not None and _is_behind(one)]:
+        told.append(
+            f"Runs of {listing(behind)} were made before some of what was searched, or by an earlier version: ε on "
+            "their own pages and cards counts less than it does here."
+        )
     if lacking := [one.arm for one in results if one.lacking]:
         told.append(f"Of {listing(lacking)} some seed came to nothing: its mean may be too good, and it is not chosen.")
     told += [words for one in results if (words := _unplanned(one))]
@@ -318,6 +330,12 @@ def _unplanned(one: Result) -> str:
         f"{one.arm}: not all went as planned in {len(found)} of {len(one.runs)} runs (events: {events}). What came "
         f"first ({when}): {what}."
     )
+
+
+def _is_behind(one: Result) -> bool:
+    """Whether some run of an arm does not tell of all runs that count with it."""
+    searched = {place.name for place in one.searched}
+    return any(searched - {place.name for place in run.chosen_by} for run in one.runs.values())
 
 
 def _outside(data: DataConfig) -> list[str]:

@@ -12,7 +12,7 @@ from murmura.compare.comparison import Outcome
 from murmura.compare.config import UNNAMED
 from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE
-from murmura.compare.outcome import LEAKAGE, UPLOADS, Result
+from murmura.compare.outcome import LEAKAGE, UPLOADS, Result, with_search
 from murmura.compare.view import markdown
 from murmura.report.content import Answers, Section
 from murmura.report.output_file import replacing
@@ -40,10 +40,10 @@ def write(outcome: Outcome, told: Section, folder: Path) -> Path:
         _write(folder / PICTURE, standalone(drawn.svg))
     else:
         (folder / PICTURE).unlink(missing_ok=True)  # of an earlier one
-    runs = {run.folder: (one.arm, run) for one in outcome.results for run in one.runs.values()}
-    labels = {place: arm for place, (arm, _) in runs.items()}
+    labels = {run.folder: one.arm for one in outcome.results for run in one.runs.values()}
     title = "Comparison" if outcome.name == UNNAMED else f"Comparison: {outcome.name}"
-    return write_page([run for _, run in runs.values()], folder / REPORT, [told], labels, title)
+    counted = [with_search(one, run) for one in outcome.results for run in one.runs.values()]
+    return write_page(counted, folder / REPORT, [told], labels, title)
 
 
 def _write(path: Path, text: str) -> None:

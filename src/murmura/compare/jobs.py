@@ -37,7 +37,7 @@ from murmura.runs.record import read
 from murmura.training.states import SHARED
 from murmura.units import listing
 
-_RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder")
+_RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder", "chosen_by")
 _SPEED = {f"run.{key}" for key in _RUN}
 """Options that change no result, or only how the run is called."""
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
@@ -64,6 +64,7 @@ class Job:
         rate: that it trains at.
         folder: where it is kept.
         searching: it looks for a rate, and so nothing is measured that no rate is chosen by, attacks least of all.
+        chosen_by: folders of the runs by which its rate was chosen, or other options.
     """
 
     arm: Candidate
@@ -71,12 +72,14 @@ class Job:
     rate: float
     folder: Path
     searching: bool = False
+    chosen_by: tuple[Path, ...] = ()
 
     @property
     def tables(self) -> dict[str, Any]:
         """What is run, as the tables of an experiment file."""
         tables = tomllib.loads(self.arm.experiment.dump())
         tables["run"] |= {"name": self.folder.name, "folder": str(self.folder), "seed": self.seed}
+        tables["run"] |= {"chosen_by": [str(one) for one in self.chosen_by]} if self.chosen_by else {}
         tables["training"]["lr"] = self.rate
         if self.searching:
             measured = tables["evaluation"]

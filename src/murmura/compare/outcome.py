@@ -14,8 +14,7 @@ from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import Figure
 from murmura.measure.statistics import Difference, Estimate, differences, estimate
-from murmura.privacy import odometer
-from murmura.privacy.standing import rounded
+from murmura.privacy.standing import with_others
 from murmura.runs.record import RunRecord, read
 from murmura.runs.schema import Round
 
@@ -45,6 +44,7 @@ class Result:
         steps: most optimiser steps of all sites together in a run, where they could be told before.
         epsilon: guaranteed, of the search and one run together, the worst over seeds; None where none is.
         unguaranteed: why there is no ε of an arm that promises one.
+        searched: the folders of all runs that looked for its rate, whatever has become of them.
         attacks: whose AUC its leakage is, and that of its uploads, by what is attacked; where none is named, that of
             the attack that was the strongest in each run, which another run may not have in common with it.
     """
@@ -58,6 +58,7 @@ class Result:
     steps: int | None
     epsilon: float | None
     unguaranteed: str
+    searched: Sequence[Path] = ()
     attacks: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -228,27 +229,22 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     if refused:
         return None, refused
     try:
-        before = [odometer.read(folder) for folder in searched]
-        worst = max(_spent(before, run) for run in runs)
+        spent = [with_others(run.folder, searched, run.last.privacy, run.options["method"]) for run in runs]
     except (CheckpointError, PrivacyError) as error:
         what = f"{error.what} ({error.where})" if error.where else error.what
         return None, f"the search for a rate counts too, and {what}" if searched else what
-    return (worst, "") if isfinite(worst) else (None, "there is no finite bound")
+    return max(spent), ""
 
 
-def _spent(before: Sequence[odometer.RunLedgers], run: RunRecord) -> float:
-    """The ε of a run and those before it, as it may be told.
-
-    Raises:
-        CheckpointError, PrivacyError: there is none.
-    """
-    promise, own = run.last.privacy, odometer.read(run.folder)
-    least = float(promise["epsilon"])
-    if not before and not (own.sites or own.whole or own.damaged):
-        return least  # what protects by itself at the site, as paraphrases are, has no ledger
-    spent = odometer.together([*before, own], promise["unit"], promise["delta"]).value
-    target = run.options["method"].get("epsilon")
-    return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
+def with_search(one: Result, run: RunRecord) -> RunRecord:
+    """A run of an arm that was searched, as its arm stands: its ε is that of the search and one run together."""
+    if not one.searched or not run.last.privacy:
+        return run
+    privacy = {**run.last.privacy, "epsilon": one.epsilon, "refused": one.unguaranteed}
+    values = {key: value for key, value in run.last.values.items() if key != "epsilon"}
+    values |= {} if one.epsilon is None else {"epsilon": one.epsilon}
+    last = replace(run.last, values=values, privacy=privacy)
+    return replace(run, rounds=(*run.rounds[:-1], last), chosen_by=tuple(one.searched))
 
 
 def compared(results: Sequence[Result], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:

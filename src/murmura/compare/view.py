@@ -221,7 +221,7 @@ def _standing(one: Result) -> Standing:
     runs, attacked = list(one.runs.values()), one.by_strongest
     lasts, leakage, uploads = [run.last for run in runs], attacked.leakage, attacked.estimate(UPLOADS)
     privacy = next((last.privacy for last in lasts if last.privacy), {})
-    searched = ["the search for a rate counted"] if one.tried else []
+    searched = ["the search for a rate counted"] if one.tried or one.searched else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
     return Standing(
         label=one.arm,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from murmura.config import leaves
+from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
 from murmura.federation.adapter_folder import is_made_here
 from murmura.privacy.plan import PrivacyPlan
-from murmura.units import listing
+from murmura.privacy.standing import with_others
+from murmura.units import bound, listing
 
 _BEGUN = "The run uses {} ({}), and this does not cover what that was trained on."
+_CHOSEN = (
+    "Options of the run were chosen by what other runs over the same records came to (run.chosen_by), and what these "
+    "have spent counts too."
+)
 _MEASURED = "Sites also measure on their records what leaks ({}), and this does not cover what they tell of that."
 
 
@@ -23,9 +30,27 @@ def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[
         records: how many each site has.
     """
     found: list[str | None] = [*_of_start(experiment), _of_measuring(experiment)]
+    found += [_CHOSEN] if experiment.run.chosen_by else []
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
     return [one for one in found if one]
+
+
+def of_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> str:
+    """The ε of a run and of those by which its options were chosen, or why there is none; empty where there are none.
+
+    Args:
+        folder: of the run.
+        privacy: what it guarantees by itself.
+    """
+    others = [Path(one) for one in experiment.run.chosen_by]
+    if not others or privacy.get("epsilon") is None:
+        return ""
+    try:
+        method = experiment.method.model_dump()
+        return f"With them ε is {bound(with_others(folder, others, privacy, method))} at the same δ."
+    except MurmuraError as error:
+        return f"With them no ε can be told: {error.what} ({error.where or 'run.chosen_by'})."
 
 
 def _of_start(experiment: Experiment) -> Iterator[str]:

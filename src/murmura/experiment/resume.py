@@ -32,6 +32,7 @@ _MAY_CHANGE = {
     "augment.pool",  # where it is: what is in it may not (Augmentation.require_same_pool)
     "budget.delta",
     "budget.epsilon",
+    "run.chosen_by",  # to more of them: those before are kept
     "method.rounds",
     "run.engine",
     "run.workers",
@@ -146,6 +147,8 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
         raise CheckpointError(what, where=str(folder.checkpoint), fix=fix)
     begun = Experiment.of(checkpoint.run["experiment"]) if checkpoint else _written_down(folder)
     experiment = settled(experiment, begun)
+    chosen_by = list(dict.fromkeys([*begun.run.chosen_by, *experiment.run.chosen_by]))
+    experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"chosen_by": chosen_by})})
     changed = _changed(folder, begun, experiment)
     if checkpoint is None:
         return Past(begun, experiment, None)

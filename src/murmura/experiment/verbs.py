@@ -19,10 +19,11 @@ from murmura.measure.verbs import Measured, Measuring
 from murmura.personal.verbs import PERSONAL, Personalising
 from murmura.training import adapter
 
+_RUN = {"name", "folder", "chosen_by", "engine", "workers", "answer_seconds", "min_replies", "slots", "cache_bytes"}
 _OWN: Any = {  # of each member, or of the server alone
     "budget": True,
     "tracking": True,
-    "run": {"name", "folder", "engine", "workers", "answer_seconds", "min_replies", "slots", "cache_bytes"},
+    "run": _RUN,
     "data": {"train", "heldout", "split", "heldout_split", "fields", "heldout_fields", "user", "sites"},
     "model": {"device"},
 }

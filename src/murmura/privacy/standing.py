@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,29 @@ def _epsilon(ledger: PrivacyLedger, method: Mapping[str, Any]) -> float:
     spent = ledger.epsilon(str(method.get("accountant") or "best")).value
     target = method.get("epsilon")
     return rounded(spent, float(target)) if target and ledger.plan.unit == "record" else spent
+
+
+def with_others(folder: Path, others: Sequence[Path], promise: Mapping[str, Any], method: Mapping[str, Any]) -> float:
+    """The ε of a run and of others by which its options were chosen, all together, as it may be told.
+
+    Args:
+        folder: of the run.
+        others: folders of runs, whatever has become of them.
+        promise: of the run by itself: ``epsilon``, ``delta`` and ``unit``.
+        method: the options of its method.
+
+    Raises:
+        CheckpointError, PrivacyError: there is none.
+    """
+    before, own = [odometer.read(one) for one in others], odometer.read(folder)
+    least = float(promise["epsilon"])
+    if not before and not (own.sites or own.whole or own.damaged):
+        return least  # what protects by itself at the site, as paraphrases are, has no ledger
+    spent = odometer.together([*before, own], promise["unit"], promise["delta"]).value
+    if not math.isfinite(spent):
+        raise PrivacyError("there is no finite bound")
+    target = method.get("epsilon")
+    return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
 
 
 def rounded(epsilon: float, target: float) -> float:

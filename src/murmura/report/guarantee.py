@@ -169,9 +169,9 @@ def _guarantee(row: Row) -> Guarantee | None:
 
 
 def _releases(run: RunRecord) -> list[Release]:
-    """What the run's own ledgers say, of all who are protected."""
+    """What the run's own ledgers say, of all who are protected; nothing where others count too."""
     privacy = run.last.privacy
-    if privacy.get("epsilon") is None:
+    if privacy.get("epsilon") is None or run.chosen_by:
         return []
     try:
         left = odometer.read(run.folder)

@@ -23,6 +23,7 @@ from murmura.units import DASH, bound, count, decimal
 
 OUTSIDE = "outside ε"
 """Marks figures that sites computed from their own records in a run that promises an ε."""
+_OF_ONE_SEED = ("run.seed", "run.name", "run.folder", "run.chosen_by")
 _TOLD = 3  # most options that tell rows apart
 ATTACKED = ("attack_auc", "upload_auc", "memorisation")
 T = TypeVar("T")
@@ -198,9 +199,9 @@ class Row:
 def table(records: Sequence[RunRecord]) -> list[Row]:
     """Rows in the order of the runs; finished runs of one method with different seeds share a row.
 
-    Runs share a row only if their experiments are the same in all but seed, name and folder, if what they are measured
-    on is the same where no seed draws it, and if their seeds are known and all different: else a mean would hide what
-    differs.
+    Runs share a row only if their experiments are the same in all but seed, name, folder and what they were chosen by,
+    if what they are measured on is the same where no seed draws it, and if their seeds are known and all different:
+    else a mean would hide what differs.
     """
     groups: dict[object, list[RunRecord]] = {}
     for position, run in enumerate(records):
@@ -292,7 +293,7 @@ def _difference(run: RunRecord, alike: Sequence[RunRecord]) -> str:
 def _settings(run: RunRecord) -> dict[str, str]:
     """The experiment's options, dotted key to value, but for seed, name and folder of the run."""
     told = leaves(run.options)
-    return {key: str(value) for key, value in told if key not in ("run.seed", "run.name", "run.folder")}
+    return {key: str(value) for key, value in told if key not in _OF_ONE_SEED}
 
 
 def _measured_on(run: RunRecord) -> tuple[str | None, ...]:
@@ -329,10 +330,14 @@ def promises_privacy(runs: Sequence[RunRecord]) -> bool:
 def _together(group: Sequence[RunRecord]) -> str:
     """The ε of everything that these runs released, by their ledgers; the sum of their ε where ledgers are gone."""
     told = [run.last.privacy for run in group]
-    count = f"all {len(group)} runs"
+    others = dict.fromkeys(folder for run in group for folder in run.chosen_by)
+    count = f"all {len(group)} runs" + " and those that options were chosen by" * bool(others)
     try:
-        found = odometer.together([odometer.read(run.folder) for run in group], told[0]["unit"], told[0]["delta"])
+        every = [odometer.read(folder) for folder in (*others, *(run.folder for run in group))]
+        found = odometer.together(every, told[0]["unit"], told[0]["delta"])
     except CheckpointError:
+        if others:
+            return f"{count}: not known, since what some have spent is not here"
         total = sum(one["epsilon"] for one in told)
         return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
     except PrivacyError as error:

@@ -67,6 +67,7 @@ class RunRecord:
         evolution: Of a finished run in which sites voted, the candidates of each round.
         curve: Of a finished run that makes texts, how good its model is by how many of them it was trained on.
         judged: What judges made of its answers.
+        chosen_by: Folders of other runs by which options of this one were chosen, where they were when it began.
     """
 
     folder: Path
@@ -93,6 +94,7 @@ class RunRecord:
     evolution: tuple[Generation, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
     judged: tuple[Judgement, ...] = ()
+    chosen_by: tuple[Path, ...] = ()
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -172,6 +174,7 @@ def read(folder: str | Path) -> RunRecord:
         evolution=files.rows(folder / names.OUTCOMES / names.EVOLUTION, Generation) or (),
         curve=files.rows(folder / names.OUTCOMES / names.CURVE, CurvePoint) or (),
         judged=_judged(folder / names.JUDGED),
+        chosen_by=tuple(map(Path, run.get("chosen_by", ()))),
     )
 
 

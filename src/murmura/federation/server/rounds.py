@@ -47,6 +47,7 @@ class Server:
         promised: what the run promises of private data; None: nothing.
         sizes: how many records each site takes part with: in a deployment, how many it was made known with.
         caveats: what to say beside the guarantee of every round, in sentences.
+        weighed: is given the guarantee of the last round, and says what else to tell beside it; empty: nothing.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
         arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
@@ -76,6 +77,7 @@ class Server:
         self.promised: Guarantee | None = None
         self.sizes: Mapping[str, int] = {}
         self.caveats: list[str] = []
+        self.weighed: Callable[[Mapping[str, Any]], str] = lambda _: ""
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
         self.closing: Callable[[], None] | None = None
@@ -361,6 +363,9 @@ class Server:
         self._hold_against(figures.get("audit_epsilon"))
         if self.curious is not None and round:
             self.curious.close(self.adapter)
+        if last and (more := self.weighed(self._privacy)):
+            say(more, public=True)
+            self._privacy = {**self._privacy, "caveat": f"{self._privacy.get('caveat', '')} {more}".strip()}
         memory = peak_memory(self.runtime.device)
         return_freed_memory()
         self.rows.append(self._tally.row(figures, self._privacy, memory))
