@@ -50,13 +50,13 @@ _ACCOUNTANTS = {
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """The guarantee of the first run of a row.
+    """The guarantee of every run of a row.
 
     Attributes:
         row: Which.
         curve: That holds for all units.
-        delta: δ of the run's ε.
-        person: What it is worth for a person, where the run bounds how many records of one a site has.
+        delta: δ of the runs' ε.
+        person: What it is worth for a person, where runs bound how many records of one a site has.
     """
 
     row: Row
@@ -150,22 +150,23 @@ def trusted(runs: Sequence[RunRecord]) -> str:
 
 
 def guarantees(rows: Sequence[Row]) -> list[Guarantee]:
-    """Of each row with an ε whose first run has its ledgers here; a folder that was published has none."""
+    """Of each row whose runs all have an ε, and their ledgers here: a folder that was published has none. Nor is there
+    one where other runs count too, by which options were chosen: it would be that of the run alone."""
     return [one for one in map(_guarantee, rows) if one is not None]
 
 
 def _guarantee(row: Row) -> Guarantee | None:
     """What holds for every unit: at one δ, or for a group, another site may be protected least than at the run's δ."""
-    run = row.runs[0]
-    releases = _releases(run)
-    if not 0 < len(releases) <= _MOST:
+    every = [_releases(run) for run in row.runs]
+    releases = undominated(release for own in every for release in own)
+    if not all(every) or len(releases) > _MOST:
         return None
-    plan, config = releases[0].plan, run.options
+    plan, config = releases[0].plan, row.runs[0].options
     target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
     curve = Curve.worst([_curve(release) for release in releases])
     if target:  # exact ones would tell how many records a site has
         curve = replace(curve, table=tuple((delta, rounded(one, float(target))) for delta, one in curve.table))
-    return Guarantee(row, curve, plan.delta, _of_a_person(run, config.get("data", {}), releases, target))
+    return Guarantee(row, curve, plan.delta, _of_a_person(row.runs, config.get("data", {}), releases, target))
 
 
 def _releases(run: RunRecord) -> list[Release]:
@@ -183,8 +184,10 @@ def _releases(run: RunRecord) -> list[Release]:
         return []
 
 
-def _of_a_person(run: RunRecord, data: dict[str, Any], releases: Sequence[Release], target: float | None) -> str:
-    """The guarantee for all records of a person."""
+def _of_a_person(
+    runs: Sequence[RunRecord], data: dict[str, Any], releases: Sequence[Release], target: float | None
+) -> str:
+    """The guarantee of any of the runs for all records of a person."""
     most = data.get("records_per_user")
     if releases[0].plan.unit != "record" or not isinstance(most, int):
         return ""
@@ -193,8 +196,8 @@ def _of_a_person(run: RunRecord, data: dict[str, Any], releases: Sequence[Releas
         f"A person has at most {of} at a site (data.records_per_user): for all of them together, at one site, ε is "
         f"{_together(tuple(releases), most, 1, target)} at the same δ."
     )
-    at = run.exclusions.person_at if run.exclusions else None
-    if at is not None and at > 1:
+    at = max((run.exclusions.person_at or 1 for run in runs if run.exclusions), default=1)
+    if at > 1:
         words += (
             f" Some persons have records at several sites, {at} at most: for all of theirs, at all of these sites, it "
             f"is {_together(tuple(releases), most, at, target)}."

@@ -103,6 +103,19 @@ def test_what_is_drawn_and_said_holds_for_every_site(tmp_path):
     assert said(section(with_ledgers(tmp_path / "a", [often, seldom], 2.0))) == " ".join(both.words())
 
 
+def test_what_is_said_of_several_seeds_holds_for_each(tmp_path):
+    """One was interrupted, say, and has spent more; of one without ledgers nothing is known."""
+    mild = of_records(sampler=PoissonSampling(1.0), noise=GaussianNoise(9.0))
+    weak, bounds = replace(mild, noise=GaussianNoise(3.0)), {"more": "records_per_user = 2\n", "name": "same"}
+    first = with_ledgers(tmp_path / "s0", [mild], seed=0, **bounds)
+    second = with_ledgers(tmp_path / "s1", [weak], seed=1, **bounds)
+    assert len(rows_of(first, second)) == 1
+    told = said(section(first, second))
+    assert told == said(section(second)) and f"ε is {bound(of_group(weak, 2).value)} at the same δ" in told
+    lost = write_run(tmp_path / "s2", rows=private(2.0), seed=2, **bounds)
+    assert said(section(first, lost)) == ""
+
+
 def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has(tmp_path):
     drawn = []
     for name, records in (("few", 100), ("more", 110)):
@@ -130,6 +143,13 @@ def test_bounds_stand_on_one_axis_also_without_an_audit(tmp_path):
     for word in ("guaranteed", "shown", "M0", "M1"):
         assert word in picture.svg
     assert "claimed" not in picture.svg
+
+
+def test_of_several_seeds_stands_what_holds_for_each(tmp_path):
+    rows = [private(epsilon, audit_epsilon=shown) for epsilon, shown in ((2.0, 0.9), (4.0, 0.5))]
+    folders = [write_run(tmp_path / f"s{seed}", rows=one, seed=seed, name="same") for seed, one in enumerate(rows)]
+    [several], [worst] = held_against(rows_of(*folders)), held(private(4.0, audit_epsilon=0.5), folder=tmp_path)
+    assert several.svg == worst.svg
 
 
 def test_a_papers_claim_is_held_against_what_is_guaranteed(tmp_path):
