@@ -18,6 +18,7 @@ def result(
     leakage: Sequence[float] | None = None,
     epsilon: float | None = None,
     tried: tuple[Tried, ...] = (),
+    privacy: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Result:
     """An arm with a run for each loss, seeds 0, 1, 2 ..., that of None has failed; 4.5 MB travel up in each and 9 MB
@@ -31,6 +32,7 @@ def result(
         if auc is not None:
             attack = {"attack_auc": auc, "attack_auc_low": auc - 0.05, "attack_auc_high": auc + 0.05}
         rows = [metrics(0), metrics(1), metrics(2, heldout_loss=loss, **attack)]
+        rows[-1] |= {} if privacy is None else {"privacy": privacy}
         runs[seed] = read(write_run(folder / arm / f"s{seed}", arm, seed, rows))
     seeds, rate, steps = range(len(losses)), more.get("rate", 1e-3), more.get("steps", 12)
     return Result(arm, "instruction", seeds, runs, rate, tried, steps, epsilon, "")

@@ -51,6 +51,15 @@ def test_what_is_no_method_s_name_is_refused_in_arms_too(write, name, told):
         load([write(compare={"arms": [{"method": {"name": name}}]})])
 
 
+def test_a_limit_on_epsilon_is_for_arms_at_one_delta(write):
+    arms = [{"name": name, "method": {"name": "dplora", "delta": delta}} for name, delta in (("a", 1e-5), ("b", 0.9))]
+    without = {"name": "none", "method": {"name": "dplora", "noise_multiplier": 0.0}}
+    file = write(compare={"arms": [{"name": "FedAvg"}, without, *arms]})
+    assert len(load([file])[1]) == 4  # where nothing is held against both
+    with pytest.raises(ConfigError, match=r"arms, b: method.delta is 0\.9, and in 'a' 1e-05.*the same in all arms"):
+        load([file], limits={"max_epsilon": 8})
+
+
 def test_a_grid_is_an_arm_for_every_combination(write):
     arm = {"method": {"name": "fewfedpit"}, "grid": {"method.beta": [0.0, 0.5]}}
     _, found = load([write(compare={"arms": [arm], "grid": {"lora.rank": [2, 4]}})])

@@ -7,6 +7,7 @@ from murmura.compare.choice import broken_limits, choose
 from murmura.compare.config import Limits
 from murmura.compare.outcome import Tried, frontier
 from tests.compare.arms import labels, result
+from tests.privacy.plans import RECORDS
 
 
 @pytest.fixture
@@ -48,6 +49,33 @@ def test_an_epsilon_is_asked_for(arms):
     assert none.arm is None
     assert "No arm keeps ε at most 2" in none.sentences[0] and "private: its ε is 7.900" in none.sentences[0]
     assert "FedAvg: it guarantees no ε" in none.sentences[0]
+
+
+PRIVACY = {"epsilon": 7.9, "delta": 1e-5, "unit": "record", "adjacency": "zero-out", "accountant": "pld", "plan": "-"}
+
+
+def test_an_epsilon_is_told_with_what_it_is_for(tmp_path):
+    """A limit is one number, and an ε is none without δ and unit."""
+    of_sites = PRIVACY | {"epsilon": 3.0, "unit": "site", "delta": 1e-6}
+    record = result(tmp_path, "record", [2.0, 2.01], epsilon=7.9, privacy=PRIVACY | {"caveat": "It began elsewhere."})
+    site = result(tmp_path, "site", [2.5, 2.51], epsilon=3.0, privacy=of_sites)
+    first, *more = chosen([record, site], max_epsilon=8).sentences
+    assert "ε is 7.900 at δ = 1e-05, for one record (zero-out), " in first
+    assert "Of its ε: It began elsewhere." in more
+    assert (
+        "The limit is held against ε that are on no common scale: record’s is at δ = 1e-05, for one record (zero-out) "
+        "and site’s is at δ = 1e-06, for one site (zero-out)."
+    ) in more
+    [none] = chosen([record, site], max_epsilon=2).sentences
+    assert "site: its ε is 3.000 at δ = 1e-06, for one site (zero-out)" in none
+    assert not any("Of its ε" in told or "scale" in told for told in chosen([record, record]).sentences)
+
+
+def test_an_epsilon_at_a_delta_of_no_use_keeps_no_limit(tmp_path):
+    said = replace(RECORDS, delta=0.9).caveat([40])
+    useless = result(tmp_path, "useless", [2.0], epsilon=7.9, privacy=PRIVACY | {"delta": 0.9, "caveat": said})
+    assert broken_limits(useless, Limits(max_epsilon=8)) == ["its ε guarantees nothing, since δ is of no use"]
+    assert broken_limits(useless, Limits()) == []
 
 
 def test_bytes_are_of_a_run_up_and_down(arms):

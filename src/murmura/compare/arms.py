@@ -88,6 +88,8 @@ def load(
     _require_heeded(changes or {}, found)
     found = _named(found)
     _require_comparable(found)
+    if config.limits.max_epsilon is not None:
+        _require_same_delta(found)
     own = [one.name for one in found if not one.rate_of]
     for asked_for, key, names in [
         (config.reference or "", "reference", [one.name for one in found]),
@@ -197,6 +199,21 @@ def _require_comparable(found: Sequence[Candidate]) -> None:
         alike = of_kind.setdefault(arm.experiment.task.kind, arm)
         _require_same(arm, found[0], _shared, "arms must have the same records, model and measurements")
         _require_same(arm, alike, _reading, "arms about one kind of record must read and measure it alike")
+
+
+def _require_same_delta(found: Sequence[Candidate]) -> None:
+    """
+    Raises:
+        ConfigError: arms promise their ε at different δ, so that one limit would be several.
+    """
+    methods = [(one, one.experiment.method) for one in found if getattr(one.experiment.method, "private", False)]
+    known = [(one, method.delta) for one, method in methods if hasattr(method, "delta")]
+    for arm, delta in known:
+        first, same = known[0]
+        if delta != same:
+            what = f"method.delta is {delta:g}, and in '{first.name}' {same:g}: ε at another δ is another ε"
+            fix = "Make it the same in all arms that promise an ε, or leave out the limit on ε."
+            raise ConfigError(what, where=arm.file, fix=fix)
 
 
 def _require_same(arm: Candidate, other: Candidate, options: Callable[[Experiment], dict[str, Any]], why: str) -> None:

@@ -9,6 +9,7 @@ from murmura.compare.config import Limits
 from murmura.compare.outcome import LEAKAGE, Result, better, compared
 from murmura.measure.figure import GUESSING
 from murmura.measure.statistics import Difference
+from murmura.privacy.plan import USELESS
 from murmura.units import bound, count, decimal, listing, several, size
 
 
@@ -42,6 +43,8 @@ def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
     taken = max(within, key=_worth)
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     told += _doubts(taken, limits)
+    if limits.max_epsilon is not None:
+        told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
     told += _others(taken, measured, broken)
     return Choice(taken.arm, tuple(told))
 
@@ -57,7 +60,9 @@ def broken_limits(one: Result, limits: Limits) -> list[str]:
         if one.epsilon is None:
             found.append(f"it guarantees no ε{f' ({one.unguaranteed})' if one.unguaranteed else ''}")
         elif one.epsilon > limits.max_epsilon:
-            found.append(f"its ε is {bound(one.epsilon)}")
+            found.append(f"its {_promised(one)}")
+        elif USELESS in one.caveats:
+            found.append(f"its ε guarantees nothing, since δ {USELESS}")
     if limits.max_leakage is not None:
         if one.most_leakage is None:
             found.append("its leakage was not measured (evaluation.attacks)")
@@ -84,8 +89,13 @@ def described(one: Result) -> str:
     assert one.utility is not None
     name, leaks = one.utility_figure.title.lower(), one.by_strongest.leakage
     leakage = "not measured" if leaks is None else leaks.words
-    promise = "no ε guaranteed" if one.epsilon is None else f"ε = {bound(one.epsilon)}"
+    promise = "no ε guaranteed" if one.epsilon is None else _promised(one)
     return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {size(one.bytes)} travel"
+
+
+def _promised(one: Result) -> str:
+    """Its ε, and for what that is."""
+    return f"ε is {bound(one.epsilon or 0.0)}{f' {one.promise}' if one.promise else ''}"
 
 
 def _asked(limits: Limits) -> str:
@@ -114,6 +124,15 @@ def _doubts(taken: Result, limits: Limits) -> list[str]:
         told.append(f"That its leakage keeps the limit is not certain: the 95 % interval reaches to {reach}.")
     if taken.edge:
         told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
+    return told
+
+
+def _of_epsilon(taken: Result, promising: Sequence[Result]) -> list[str]:
+    """What a limit on ε does not see: whom each protects, and what is beside it."""
+    told = [f"Of its ε: {taken.caveats}"] if taken.caveats else []
+    if len({one.promise for one in promising}) > 1:
+        whose = listing([f"{one.arm}’s is {one.promise}" for one in promising])
+        told.append(f"The limit is held against ε that are on no common scale: {whose}.")
     return told
 
 

@@ -79,6 +79,8 @@ def _arm(one: Result) -> dict[str, Any]:
         "tried": [asdict(tried) for tried in one.tried],
         "steps": one.steps,
         "epsilon": one.epsilon,
+        "promise": one.promise,
+        "caveats": one.caveats,
         "unguaranteed": one.unguaranteed,
         "bytes": one.bytes,
         "wall": one.wall,

@@ -15,6 +15,7 @@ from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import Figure
 from murmura.measure.statistics import Difference, Estimate, differences, estimate
 from murmura.privacy.standing import with_others
+from murmura.report.standing import caveats_of, promise_of
 from murmura.runs.record import RunRecord, read
 from murmura.runs.schema import Round
 
@@ -134,6 +135,16 @@ class Result:
         over_seeds = self.estimate(key)
         low, high = (list(self.values(f"{key}_{end}").values()) for end in ("low", "high"))
         return over_seeds.wider(low, high) if over_seeds else None
+
+    @property
+    def promise(self) -> str:
+        """For what its ε is: δ, unit and adjacency; empty where it promises none."""
+        return promise_of(next((run.last.privacy for run in self.runs.values() if run.last.privacy), {}))
+
+    @property
+    def caveats(self) -> str:
+        """What is said beside the ε of any of its runs; else empty."""
+        return caveats_of(self.runs.values())
 
     @property
     def bytes(self) -> float:

@@ -22,7 +22,7 @@ from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
-from murmura.report.standing import UNATTACKED, Standing, cases, caveats_of, costs, leaks, promise_of, promised
+from murmura.report.standing import UNATTACKED, Standing, cases, costs, leaks, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, decimal, duration, listing, several, size
@@ -110,7 +110,7 @@ def tables(outcome: Outcome) -> list[Table]:
             useful[0] = replace(useful[0], span=_span(one.utility, None))
         leaking[0] = replace(leaking[0], span=_span(one.leakage, GUESSING))
         worth.append([name, *useful, *leaking])
-        promise = entry(DASH, one.unguaranteed) if one.epsilon is None else entry(bound(one.epsilon))
+        promise = entry(DASH, one.unguaranteed) if one.epsilon is None else entry(bound(one.epsilon), one.promise)
         wall = DASH if one.wall is None else duration(one.wall)
         steps = DASH if one.steps is None else count(one.steps)
         cost.append([Entry(one.arm, look=looks[one.arm]), promise, size(one.bytes), wall, steps, _rate(one)])
@@ -220,7 +220,6 @@ def _standing(one: Result) -> Standing:
     (the tables compare by one attack), and intervals are the wider of two, over seeds and over records in a run."""
     runs, attacked = list(one.runs.values()), one.by_strongest
     lasts, leakage, uploads = [run.last for run in runs], attacked.leakage, attacked.estimate(UPLOADS)
-    privacy = next((last.privacy for last in lasts if last.privacy), {})
     searched = ["the search for a rate counted"] if one.tried or one.searched else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
     return Standing(
@@ -230,9 +229,9 @@ def _standing(one: Result) -> Standing:
         few=few_attacked(runs, "attack"),
         outside=any(last.privacy for last in lasts),
         epsilon=one.epsilon,
-        told=", ".join(part for part in [promise_of(privacy), *searched, *together] if part),
+        told=", ".join(part for part in [one.promise, *searched, *together] if part),
         refused=one.unguaranteed,
-        caveats=caveats_of(runs),
+        caveats=one.caveats,
         sent=one.bytes,
         seconds=one.wall,
         expected=any(run.hides_cohorts for run in runs),

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from murmura.privacy.accounting import Epsilon
 
 
+USELESS = "is of no use"
+"""What a caveat says of δ that takes the guarantee away."""
+
+
 @dataclass(frozen=True)
 class PrivacyPlan:
     """What a run promises to do, and with that the (ε, δ) it may claim.
@@ -175,7 +179,7 @@ class PrivacyPlan:
             return None
         whom, how_many = ("one site", "sites there are") if site else ("one record of a site", "records a site has")
         return (
-            f"δ = {self.delta:g} is of no use: to publish {whom}, picked at random, would keep within it whatever ε "
+            f"δ = {self.delta:g} {USELESS}: to publish {whom}, picked at random, would keep within it whatever ε "
             f"is, since δ is at least 1 divided by how many {how_many}. Set method.delta well below that."
         )
 
