@@ -103,13 +103,38 @@ def test_a_search_of_an_arm_whose_name_begins_like_anothers_is_not_counted_twice
     names = ["private", "private-rate-control", "private-rate0.01"]
     arms = [ARMS[1] | {"name": name, "training": {"clip": 0.5 + i}} for i, name in enumerate(names)]
     whole = comparison(seeds=1, rates=[1e-5, 2e-3], arms=arms)
+    _search_has_begun(whole)
+    for arm in whole.arms:
+        own = sorted(job.folder for job in whole.searches if job.arm is arm)
+        assert len(own) == 2 and whole._ever_searched(arm) == own
+
+
+def _search_has_begun(whole):
     for job in whole.searches:
         job.folder.mkdir(parents=True)
         (job.folder / CONFIG).write_text(job.experiment.dump())
         (job.folder / ENVIRONMENT).touch()
-    for arm in whole.arms:
-        own = sorted(job.folder for job in whole.searches if job.arm is arm)
-        assert len(own) == 2 and whole._ever_searched(arm) == own
+
+
+def test_the_search_of_an_arm_counts_under_whatever_name_it_was_made(comparison):
+    """A new name does not undo what it has seen; and of another folder the user says what counts."""
+    before = comparison(seeds=1, arms=[ARMS[1]])
+    _search_has_begun(before)
+    old = sorted(job.folder for job in before.searches)
+    after = comparison(seeds=1, rates=[2e-3], arms=[ARMS[1] | {"name": "renamed"}])
+    [arm], [run] = after.arms, after.runs({"renamed": 2e-3})
+    assert after._ever_searched(arm) == old == list(run.chosen_by)
+    assert run.experiment.run.chosen_by == list(map(str, old))
+    other = comparison(seeds=1, arms=[ARMS[1] | {"training": {"clip": 0.5}, "name": "other"}])
+    assert other._ever_searched(other.arms[0]) == []
+    (old[0] / CONFIG).write_text("[run]\n[method]\ntorn")  # it may have been one
+    assert other._ever_searched(other.arms[0]) == old[:1]
+
+
+def test_runs_that_the_file_names_count_in_the_epsilon_of_a_comparison_too(comparison, table):
+    table["run"] = {"chosen_by": ["runs/before"]}
+    [run] = comparison(seeds=1, rates=[], arms=[ARMS[1]]).runs({"private": 2e-3})
+    assert run.experiment.run.chosen_by == ["runs/before"]
 
 
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):

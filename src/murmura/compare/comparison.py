@@ -15,6 +15,7 @@ from murmura.compare.jobs import (
     RUNS,
     SEARCH,
     Job,
+    looks_for,
     require_done,
     require_own,
     require_same,
@@ -199,13 +200,13 @@ class Comparison:
         return tuple(dict.fromkeys([*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)]))
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
-        """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, and
-        those of its own if it has another arm's rate now."""
-        own = "|".join(re.escape(one.slug) for one in self.arms if one.name in (arm.name, arm.rate_of))
+        """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, those
+        from when it was called otherwise, and those of its own if it has another arm's rate now."""
+        own = [one for one in self.arms if one.name in (arm.name, arm.rate_of)]
         # In full: a folder of an arm "X-rate-control" begins like those of "X".
-        searched = re.compile(rf"(?:{own})-rate[\d.e+-]+-seed\d+")
-        found = (place for place in (self.folder / SEARCH).glob("*") if searched.fullmatch(place.name))
-        return sorted(place for place in found if RunFolder(place).holds_run)
+        named = re.compile(rf"(?:{'|'.join(re.escape(one.slug) for one in own)})-rate[\d.e+-]+-seed\d+")
+        found = sorted(place for place in (self.folder / SEARCH).glob("*") if RunFolder(place).holds_run)
+        return [place for place in found if named.fullmatch(place.name) or any(looks_for(one, place) for one in own)]
 
     def _outcome(
         self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, Foreseen], at_once: int

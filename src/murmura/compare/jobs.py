@@ -48,6 +48,10 @@ FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
 _AGAIN = "Fix what they report, and give the same command again: it keeps finished runs, and resumes the others."
+_ELSEWHERE = (
+    "Give another folder (--out). Where an ε is promised, name this run and the arm's search in run.chosen_by of the "
+    "file: they count there too, and removing them does not undo what they have spent."
+)
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -160,10 +164,20 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
                 what = f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}"
                 if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
-                fix = "Give another folder (--out). Removing the run does not undo what it has spent."
-                raise CheckpointError(what, where=str(job.folder), fix=fix)
+                raise CheckpointError(what, where=str(job.folder), fix=_ELSEWHERE)
         if kept.metrics.exists():
             require_same_inputs(kept, asked)
+
+
+def looks_for(arm: Candidate, folder: Path) -> bool:
+    """Whether a run of a search is one for an arm, by its experiment, whatever that was called; true where that cannot
+    be read."""
+    try:
+        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
+    except MurmuraError:
+        return True
+    keys = {key for key in {*there, *wanted} - {RATE, "run.seed"} if not key.startswith("evaluation.")}
+    return all(there.get(key) == wanted.get(key) or wanted.get(key) in ("auto", None) for key in keys)
 
 
 def require_same_records(job: Job, plan: Plan) -> None:
