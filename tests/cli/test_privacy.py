@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,9 @@ from murmura.privacy import (
     curve,
 )
 from murmura.privacy.curve import Curve
+from murmura.privacy.journal import Journal
+from murmura.runs.folder import RunFolder
+from murmura.runs.names import CAVEATS
 from murmura.units import bound
 from tests.privacy.folders import run_folder
 from tests.privacy.plans import RECORDS, SITES, of_group
@@ -287,6 +291,16 @@ def test_what_two_runs_have_spent_together(invoke, twice):
     alone = bound(RECORDS.epsilon().value, 4)
     assert f"{twice[0]}: skin\n  record: ε {alone}" in done.stdout and f"{twice[1]}: skin\n" in done.stdout
     assert f"may overlap. A record that was at one site of every run: ε at most {epsilon}" in done.stdout
+
+
+def test_what_stands_beside_the_epsilon_of_a_run_stands_beside_their_sum(invoke, twice):
+    said = Journal(RunFolder(Path(twice[1])).journal(CAVEATS))
+    said.append({"said": "δ = 0.9 is of no use."})
+    done = invoke("spent", *twice).stdout.splitlines()
+    beside = f"  {twice[1]}: δ = 0.9 is of no use."
+    assert done[2] == beside and done.count(beside) == 2  # of the site that both have, and of its own other
+    [both, *_] = json.loads(invoke("spent", *twice, "--json").stdout)["totals"]
+    assert both["remarks"] == [beside.strip()]
 
 
 def test_a_run_without_privacy_is_told(invoke, twice, tmp_path):

@@ -22,6 +22,7 @@ from murmura.privacy.parts import Unit
 from murmura.runs import files
 from murmura.runs.names import (
     ANCHOR,
+    CAVEATS,
     CHECKPOINTS,
     CONFIG,
     FEDERATION,
@@ -52,6 +53,7 @@ class RunLedgers:
         whole: the server's ledger, which is for whole sites; None where the run does not protect them.
         damaged: by site why its ledger cannot be believed.
         elsewhere: whether it protects whole sites, and nothing here says which records they have.
+        caveats: what stands beside its ε, in sentences.
     """
 
     name: str
@@ -60,6 +62,7 @@ class RunLedgers:
     whole: PrivacyLedger | None
     damaged: Mapping[str, str] = field(default_factory=dict)
     elsewhere: bool = False
+    caveats: tuple[str, ...] = ()
 
 
 def read(folder: Path) -> RunLedgers:
@@ -101,7 +104,9 @@ def read(folder: Path) -> RunLedgers:
         fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
         raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
     whole = PrivacyLedger.of(server) if server.lines else None
-    return RunLedgers(str(folder), records, ledgers, whole, damaged, elsewhere=whole is not None and not simulated)
+    said = _journal(folder / CHECKPOINTS / f"{CAVEATS}.journal", "journal of caveats")
+    caveats = tuple(line["said"] for line in said.lines)
+    return RunLedgers(str(folder), records, ledgers, whole, damaged, whole is not None and not simulated, caveats)
 
 
 def _taken_part(folder: Path) -> set[str]:
@@ -137,7 +142,7 @@ class Total:
         runs: how many runs that is.
         epsilon: of all those runs together; None where it is refused.
         refused: why there is none.
-        remarks: what was assumed.
+        remarks: what was assumed, and what stands beside the ε of each run.
     """
 
     unit: Unit
@@ -249,6 +254,7 @@ def _total(
     who = tuple((run.name, site) for run, site in members)
     counted, copies = set[str](), Counter(run.name for run, _ in members)
     for run, site in members:
+        remarks += [] if run.name in counted else [f"{run.name}: {said}" for said in run.caveats]
         try:
             if site in run.damaged:
                 raise PrivacyError(run.damaged[site])
