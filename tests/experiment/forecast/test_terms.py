@@ -107,6 +107,25 @@ def test_a_site_is_told_before_it_agrees_what_makes_its_epsilon_worth_less_than_
     assert "holds against a server that follows the protocol" in terms(folders["heart"]).guarantee[-1]
 
 
+@pytest.mark.parametrize(
+    ("secure", "cohort", "told"),
+    [
+        (False, None, "Whether δ = 0.4 is of use cannot be told either"),
+        (False, 3, "δ = 0.4 is of no use"),  # there are no fewer sites than a round asks
+        (True, None, "δ = 0.4 is of no use"),
+    ],
+)
+def test_a_delta_for_sites_whose_number_is_not_told_is_not_passed_as_one_of_use(shared, secure, cohort, told):
+    method = {"name": "dpfedavg", "rounds": 2, "noise_multiplier": 4.0, "delta": 0.4}
+    method |= {} if cohort is None else {"sampler": {"kind": "fixed", "sites_per_round": cohort}}
+    options = SECURE if secure else {"evaluation": SECURE["evaluation"]}
+    _, folders = shared(method=method, **options)
+    judged = [
+        sentence for sentence in terms(folders["heart"]).guarantee if "of no use" in sentence or "of use" in sentence
+    ]
+    assert len(judged) == 1 and told in judged[0]
+
+
 def test_the_digest_is_of_all_that_is_shown(shared):
     _, folders = shared()
     heart, again, lung = (terms(folders[name]).digest for name in ("heart", "heart", "lung"))

@@ -28,6 +28,7 @@ from murmura.federation.site.identity import read_roster
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.plan import USELESS
 from murmura.runs.names import EXPERIMENT, ROSTER
 from murmura.runs.schema import Disclosure
 
@@ -173,8 +174,13 @@ def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:
 
     whom = f"each of the site's {asked.records} records" if guarantee.unit == "record" else "the site as a whole"
     yield f"For {whom}: {guarantee.told()}."
+    fewest = asked.sites or asked.experiment.method.cohort_size or 1
+    beside = caveats(asked.experiment, guarantee.plan, [asked.records] * fewest)
     if guarantee.unit == "site" and asked.sites is None:
         yield "How many sites there are is not told here; this is for the fewest that there can be."
+        if guarantee.plan is not None and not any(USELESS in one for one in beside):
+            at = f"δ = {guarantee.plan.delta:g}"
+            yield f"Whether {at} is of use cannot be told either: it has to be well below 1 divided by their number."
     if guarantee.plan is not None:
         yield from Curve.of(guarantee.plan.event(), guarantee.plan.adjacency).words()
-    yield from caveats(asked.experiment, guarantee.plan, [asked.records] * (asked.sites or 1))
+    yield from beside
