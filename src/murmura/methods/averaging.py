@@ -8,6 +8,7 @@ works with all of them, except those that it refuses with a reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.mean import too_long
@@ -122,8 +123,9 @@ class Averaging(Method):
             self._step(server, optimizer, fleet.round, _mean(sums, self.weights(verb).get("adapter")))
         else:
             sums = Sum()
-            replies = self._noted(server, server.ask(verb, cohort, each, **asked), sums)
-            self._step(server, optimizer, fleet.round, self.contributions(server, replies))
+            replies = server.ask(verb, cohort, each, heard=partial(self.hear, server), **asked)
+            noted = self._noted(server, replies, sums)
+            self._step(server, optimizer, fleet.round, self.contributions(server, noted))
         self.local.settle(server, cohort, sums, len(fleet.sites))
 
     def _unfit(self, server: Server, verb: str) -> Callable[[Reply], str | None]:
@@ -157,6 +159,9 @@ class Averaging(Method):
             **self.local.like(server),
         }
         return {field: known[field] for field in self.releases(verb) if field in known}
+
+    def hear(self, server: Server, reply: Reply) -> None:
+        """Note what a single reply has cost its site, before it is known whether it can be averaged."""
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         """Note what sites say besides their uploads: one site's reply, or the sum of several with their mean loss."""

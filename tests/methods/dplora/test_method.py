@@ -11,7 +11,7 @@ from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.store import SiteStore
 from murmura.federation.traits import RULES
-from murmura.federation.wire.messages import Ask, Failure
+from murmura.federation.wire.messages import Ask, Failure, Reply
 from murmura.methods import build, parse_config
 from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.config import DPLoRAConfig
@@ -445,3 +445,34 @@ def test_what_has_left_a_site_and_did_not_arrive_counts(tokenizer, tmp_path, tar
     assert spent > guarantee.Guard(method.config, world.runtime.training, world.sites[0]).told()["epsilon"] or target
     for row in world.server.rows[1:]:
         assert row["privacy"]["epsilon"] >= spent
+
+
+UNFIT = {
+    "no upload": lambda adapter: {},
+    "words": lambda adapter: {"adapter": "here"},
+    "no number": lambda adapter: {"adapter": {name: tensor * torch.nan for name, tensor in adapter.items()}},
+    "a field more": lambda adapter: {"adapter": adapter, "more": 1},
+    "another shape": lambda adapter: {"adapter": {name: tensor[:-1] for name, tensor in adapter.items()}},
+}
+TOLD = {
+    "no ε": ({"epsilon": None, "refused": "no secret randomness"}, None),
+    "more than promised": ({"epsilon": 99.0, "refused": None, "answers": 1}, 99.0),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+@pytest.mark.parametrize("told", TOLD)
+def test_what_a_site_says_of_its_epsilon_counts_though_its_upload_is_left_out(tokenizer, tmp_path, unfit, told):
+    privacy, expected = TOLD[told]
+
+    class Unfit(LocalEngine):
+        def ask(self, ask, sites):
+            for reply in super().ask(ask, sites):
+                if ask.verb == "train_private" and reply.site == "site-1":
+                    reply = Reply(reply.site, {**UNFIT[unfit](reply["adapter"]), "privacy": privacy})
+                yield reply
+
+    world = run(tokenizer, tmp_path, dplora(rounds=1), engine=Unfit)
+    row = world.server.rows[-1]
+    assert row["privacy"]["epsilon"] == expected
+    assert "the answer of site site-1 to 'train_private' is left out" in row["events"][0]

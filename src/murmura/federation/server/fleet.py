@@ -17,7 +17,7 @@ from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, size
 from murmura.federation.wire.releases import Verbs, owner
 from murmura.federation.wire.sums import Sum, addable, misfit
-from murmura.federation.wire.well_formed import sized
+from murmura.federation.wire.well_formed import sized, well_formed
 from murmura.progress import say
 from murmura.streams import Stream
 
@@ -185,8 +185,8 @@ class Fleet:
             refused: says why a reply does not count though it is what the verb declares; None where it does.
             read: what the fields of a reply stand for, where they travel in another form; a ``RunError`` of it says why
                 they do not.
-            heard: is called with each reply that is what the verb declares, whether it is refused then or not: what has
-                left a site has cost it something.
+            heard: is called with those fields of each reply that are what the verb declares, whether it counts then or
+                not: what has left a site has cost it something.
             shared: fields for all of them.
 
         Raises:
@@ -244,8 +244,8 @@ class Fleet:
                 ledger.released(verb, sizes)
             if number <= _EACH or number % _EACH == 0 or number == len(sites):
                 self._entered()
-            if heard is not None and not why:
-                heard(reply)
+            if heard is not None:
+                heard(Reply(reply.site, well_formed(reply.fields, releases)) if why else reply)
             if read is not None and not why:
                 try:
                     reply = Reply(reply.site, read(reply.fields))

@@ -45,6 +45,11 @@ def malformed(fields: Payload, releases: Mapping[str, Release]) -> str | None:
     return None
 
 
+def well_formed(fields: Payload, releases: Mapping[str, Release]) -> Payload:
+    """Those fields of a reply that are what its verb declares; arguments as of ``malformed``."""
+    return {name: value for name, value in fields.items() if malformed({name: value}, releases) is None}
+
+
 def sized(fields: Payload, releases: Mapping[str, Release]) -> tuple[dict[str, int], str | None]:
     """Bytes of each field of a reply that its verb declares, and why it is ``malformed``. What holds something that
     does not travel has no size."""

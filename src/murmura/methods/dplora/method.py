@@ -119,8 +119,10 @@ class DPLoRA(VanillaFL):
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         super().note(server, sites, told)
         self._summed = frozenset(sites)
-        for site in sites if self.config.private and not self._tells_apart else ():
-            guarantee.note(server, self.config, site, told.get("privacy"))
+
+    def hear(self, server: Server, reply: Reply) -> None:
+        if self.config.private and not self._tells_apart:
+            guarantee.note(server, self.config, reply.site, reply.fields.get("privacy"))
 
     # ---- at the sites --------------------------------------------------------------------------------------------
 
