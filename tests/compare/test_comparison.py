@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tomllib
 from collections import Counter
 from dataclasses import replace
@@ -35,7 +36,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
 from murmura.report.table import table as table_of
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CONFIG, ENVIRONMENT
+from murmura.runs.names import CONFIG, ENVIRONMENT, NOT_FOR_PUBLICATION
 from murmura.runs.record import read
 from murmura.status.status import look
 from murmura.training.states import SHARED
@@ -587,6 +588,18 @@ def test_a_run_that_could_not_say_what_ended_it(comparison, code, told):
 
     _, problem = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
     assert re.match(f"(?s){told}", problem) and bool(problem) == bool(code)
+
+
+def test_what_a_run_prints_is_for_the_owner_alone(comparison, tmp_path):
+    """When it was, and how many records are bad, is in no ε."""
+    job, name = comparison().searches[0], "FedAvg-rate0.002-seed10000.log"
+    ended = SimpleNamespace(run=lambda command, stdout, **options: stdout.write(b"3 records are there twice\n") and 0)
+    for _ in range(2):
+        jobs._run(job, 1, ended)
+    [log] = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"twice" in path.read_bytes()]
+    assert log == tmp_path / "out" / "search" / "private" / name
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (log.parent, log)] == [0o700, 0o600]
+    assert log.read_text().splitlines() == [NOT_FOR_PUBLICATION, *["3 records are there twice"] * 2]
 
 
 def test_a_full_disk_is_told(comparison, tmp_path):

@@ -32,7 +32,7 @@ from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
 from murmura.runs import jsontext
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import REPORT, STATES
+from murmura.runs.names import NOT_FOR_PUBLICATION, PRIVATE, REPORT, STATES
 from murmura.runs.record import read
 from murmura.training.states import SHARED
 from murmura.units import listing
@@ -351,7 +351,8 @@ def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
 def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     kept, began = RunFolder(job.folder), time.monotonic()
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    file, log = (job.folder.with_name(f"{job.folder.name}.{end}") for end in ("toml", "log"))
+    file = job.folder.with_name(f"{job.folder.name}.toml")
+    log = job.folder.parent / PRIVATE / f"{job.folder.name}.log"
     with atomic.replacing(file) as stream:
         stream.write(job.experiment.dump().encode())
     again = ["--resume"] if kept.holds_run else []
@@ -359,6 +360,8 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
     begins = f"{'goes on' if again else 'begins'}, and tells how far it is in {log}"
     say(f"{job.title}: {begins}", event="run begins", run=str(job.folder))
+    if not log.exists():
+        atomic.append(log, f"{NOT_FOR_PUBLICATION}\n".encode())
     with log.open("ab") as output:
         code = under_way.run(
             [sys.executable, "-m", "murmura", "run", str(file), *again],
@@ -367,7 +370,7 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    _, *lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return time.monotonic() - began, "" if code == 0 else "\n".join([*lines[-_LAST:], *_last_words(code)])
 
 
