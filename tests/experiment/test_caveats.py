@@ -101,7 +101,7 @@ def test_that_sites_measured_what_leaks_is_said_though_later_rounds_do_not(make,
         if self._fleet.round == 1:
             raise KeyboardInterrupt
 
-    said = "measure on their records what leaks (evaluation.attacks), and this does not cover"
+    said = "measure on their records (evaluation.attacks), and this does not cover"
     assert any(said in note for note in dry_run(asked).notes) and not any(said in note for note in dry_run(later).notes)
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(Server, "_close", stopped)

@@ -9,7 +9,9 @@ from typing import Any
 from murmura.config import leaves
 from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
+from murmura.experiment.verbs import verbs_of
 from murmura.federation.adapter_folder import is_made_here
+from murmura.federation.method import Method
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import with_others
 from murmura.units import bound, listing
@@ -19,17 +21,18 @@ _CHOSEN = (
     "Options of the run were chosen by what other runs over the same records came to (run.chosen_by), and what these "
     "have spent counts too."
 )
-_MEASURED = "Sites also measure on their records what leaks ({}), and this does not cover what they tell of that."
+_MEASURED = "Sites also measure on their records ({}), and this does not cover what they tell of that."
 
 
-def caveats(experiment: Experiment, plan: PrivacyPlan | None, records: Sequence[int]) -> list[str]:
+def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, records: Sequence[int]) -> list[str]:
     """In sentences.
 
     Args:
+        method: of the experiment.
         plan: that the run follows; None where a mechanism at the sites protects by itself.
         records: how many each site has.
     """
-    found: list[str | None] = [*_of_start(experiment), _of_measuring(experiment)]
+    found: list[str | None] = [*_of_start(experiment), _of_measuring(experiment, method)]
     found += [_CHOSEN] if experiment.run.chosen_by else []
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
@@ -63,10 +66,12 @@ def _of_start(experiment: Experiment) -> Iterator[str]:
             yield _BEGUN.format("a model that another run has trained", key)
 
 
-def _of_measuring(experiment: Experiment) -> str | None:
+def _of_measuring(experiment: Experiment, method: Method) -> str | None:
     """Figures of it that a later part of the run does not have are marked nowhere else."""
-    asked = experiment.evaluation.settled(promises=True)
-    options = [f"evaluation.{name}" for name in ("attacks", "memorisation") if getattr(asked, name)]
+    asked = [
+        one.declaration(verb) for one in verbs_of(experiment, method) for verb in one.verbs() if not one.is_free(verb)
+    ]
+    options = sorted({one.option for one in asked if one.measures and one.option})
     return _MEASURED.format(listing(options)) if options else None
 
 

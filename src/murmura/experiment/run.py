@@ -228,7 +228,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
 def _caveats(plan: Plan, server: Server) -> list[str]:
     """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
     said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
-    for one in caveats(plan.experiment, plan.privacy, list(server.sizes.values())):
+    for one in caveats(plan.experiment, plan.method, plan.privacy, list(server.sizes.values())):
         if {"said": one} not in said.lines:
             said.append({"said": one})
     return [line["said"] for line in said.lines]

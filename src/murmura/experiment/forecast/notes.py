@@ -74,7 +74,8 @@ def _compared(experiment: Experiment, method: Method, people: Population) -> tup
 
 
 def _caveats(plan: Plan) -> list[str]:
-    return caveats(plan.decided, plan.privacy, list((plan.sizes or {}).values())) if plan.guarantee else []
+    sizes = list((plan.sizes or {}).values())
+    return caveats(plan.decided, plan.method, plan.privacy, sizes) if plan.guarantee else []
 
 
 def _of_run(

@@ -175,7 +175,7 @@ def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:
     whom = f"each of the site's {asked.records} records" if guarantee.unit == "record" else "the site as a whole"
     yield f"For {whom}: {guarantee.told()}."
     fewest = asked.sites or asked.experiment.method.cohort_size or 1
-    beside = caveats(asked.experiment, guarantee.plan, [asked.records] * fewest)
+    beside = caveats(asked.experiment, asked.method, guarantee.plan, [asked.records] * fewest)
     if guarantee.unit == "site" and asked.sites is None:
         yield "How many sites there are is not told here; this is for the fewest that there can be."
         if guarantee.plan is not None and not any(USELESS in one for one in beside):
