@@ -11,6 +11,7 @@ from murmura.retrieval.build import Origin, Reading, build
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import Pool
 from murmura.retrieval.texts import text_hash
+from murmura.runs.card import is_made_here
 from tests.conftest import make_encoder
 from tests.experiment.small import record, write_lines
 from tests.retrieval.pools import Counting
@@ -225,3 +226,16 @@ def test_with_an_encoder_of_sentence_transformers(make, tmp_path, tokenizer):
     pool.refuse_other(Encoder(str(folder), device="cpu"))
     assert json.loads((pool.folder / "pool.json").read_text())["encoder"]["fingerprint"] == encoder.fingerprint
     assert Path(pool.encoder.name) == folder
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_pool_of_what_a_run_has_left_says_so_and_so_does_one_of_that(make, tmp_path, made):
+    of = lines(tmp_path / "left" / "code.jsonl", "code", range(3))
+    if made:
+        (of.parent / "README.md").write_text("---\ntags:\n- murmura\n---\n")
+    other = lines(tmp_path / "math.jsonl", "math", range(3))
+    pool = make(other, of)
+    pool.verify()
+    assert is_made_here(pool.folder) == made
+    again = pool.folder.rename(tmp_path / "first")
+    assert is_made_here(make(again / "records.jsonl").folder) == made

@@ -10,10 +10,10 @@ from murmura.config import leaves
 from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
 from murmura.experiment.verbs import verbs_of
-from murmura.federation.adapter_folder import is_made_here
 from murmura.federation.method import Method
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import with_others
+from murmura.runs.card import is_made_here
 from murmura.units import bound, listing
 
 _BEGUN = "The run uses {} ({}), and this does not cover what that was trained on."
@@ -21,6 +21,7 @@ _CHOSEN = (
     "Options of the run were chosen by what other runs over the same records came to (run.chosen_by), and what these "
     "have spent counts too."
 )
+_READ = "The run reads records that another run has left ({}), and this does not cover what those were made of."
 _MEASURED = "Sites also measure on their records ({}), and this does not cover what they tell of that."
 
 
@@ -36,7 +37,7 @@ def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, re
     found += [_CHOSEN] if experiment.run.chosen_by else []
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
-    return [one for one in found if one]
+    return list(dict.fromkeys(one for one in found if one))
 
 
 def of_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> str:
@@ -58,11 +59,15 @@ def of_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]
 
 def _of_start(experiment: Experiment) -> Iterator[str]:
     """Whoever has the outcome has seen what it was made with, too."""
+    read = dict(experiment.sources())
+    for key, value in experiment.sources():
+        if key == "model.adapter":
+            yield _BEGUN.format("an adapter that was trained before", key)
+        elif key != "data.train" and is_made_here(Path(value)):
+            yield _READ.format(key)
     options = experiment.model_dump(include={"model", "method", "augment"})
     for key, value in leaves({name: part for name, part in options.items() if part}):
-        if key == "model.adapter" and value is not None:
-            yield _BEGUN.format("an adapter that was trained before", key)
-        elif isinstance(value, str) and is_made_here(Path(value)):
+        if isinstance(value, str) and key not in read and is_made_here(Path(value)):
             yield _BEGUN.format("a model that another run has trained", key)
 
 

@@ -15,10 +15,11 @@ from murmura.errors import CheckpointError, ConfigError, explaining
 from murmura.experiment.canaries import NOT_FOR_RELEASE as WHY_NOT
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import adapter_of, finished
-from murmura.federation.adapter_folder import CARD, given_as
+from murmura.federation.adapter_folder import given_as
 from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
+from murmura.runs.card import CARD
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import NOT_FOR_RELEASE
 from murmura.runs.record import read

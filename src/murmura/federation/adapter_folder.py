@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmura.models.quiet import quiet
+from murmura.runs.card import CARD, TAG
 from murmura.training.adapter import State, fold, save_peft
 
 if TYPE_CHECKING:
     from murmura.model_runtime import ModelRuntime
 
-CARD = "README.md"
-_TAG = "- murmura"
 _LOADED = {
     "adapter": ("base = {auto}.from_pretrained(resolve({name}))\nmodel = PeftModel.from_pretrained(base, folder)"),
     "whole": "model = {auto}.from_pretrained(folder)",
@@ -49,15 +48,6 @@ _SERVED = {
     "gguf": "`llama-server -m model.gguf` serves it with OpenAI's protocol, and so does "
     "`python -m llama_cpp.server --model model.gguf`.",
 }
-
-
-def is_made_here(folder: Path) -> bool:
-    """Whether a model in a folder is one that a run has left, by its card."""
-    try:
-        head = (folder / CARD).read_text(encoding="utf-8").partition("\n---\n")[0]
-    except (OSError, UnicodeDecodeError):
-        return False
-    return _TAG in head.splitlines()
 
 
 def nbytes_of(tokenizer: Any) -> int:
@@ -130,7 +120,7 @@ def given_as(form: str, card: str) -> str:
 def _card(runtime: ModelRuntime, told: str, part: str) -> str:
     adapts = part == "adapter"
     library = "library_name: peft" if adapts else "library_name: transformers"
-    lines = [library, "license: unknown", "tags:", _TAG, *(["- lora"] if adapts else [])]
+    lines = [library, "license: unknown", "tags:", TAG, *(["- lora"] if adapts else [])]
     if not Path(runtime.base).is_absolute():  # an id, and no folder of this machine
         lines.insert(0, f"base_model: {runtime.base}")
     what = "An adapter for" if adapts else "All of"

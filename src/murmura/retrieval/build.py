@@ -32,9 +32,11 @@ from murmura.retrieval.cache import Cached
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import File, Made, Manifest, Pool, Source
 from murmura.retrieval.texts import text_hash
+from murmura.runs.card import CARD, TAG, is_made_here
 from murmura.units import count
 
 _MOST_DOMAINS = 2**16
+_MADE = f"---\ntags:\n{TAG}\n---\n\nRecords in this pool were left by a run: they tell of what that was made of.\n"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ def build(
             sources = _write_records(draft, origins, reading)
             _write_vectors(draft, Cached(encoder, cache))
             _write_manifest(draft, encoder, sources, without_private=bool(reading.without_private))
+            if any(is_made_here(Path(source.source)) for source in sources):
+                (draft / CARD).write_text(_MADE, encoding="utf-8")
     return Pool.open(out)
 
 

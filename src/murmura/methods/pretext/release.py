@@ -13,6 +13,7 @@ from murmura.methods.pretext.evolution import CANDIDATES, DRAWN, VOTES
 from murmura.methods.pretext.expand_and_train import CURVE, SEEDS
 from murmura.methods.pretext.popri import PAIRS
 from murmura.runs import names
+from murmura.runs.card import CARD, TAG
 from murmura.runs.names import EXPANDED
 from murmura.synthesis.answers import Texts
 from murmura.units import bound
@@ -44,7 +45,7 @@ def outcomes(config: PretextConfig, label: str, server: Server, against: str) ->
         else:
             _write(folder / "train.jsonl", ({"text": text} for text in store[SEEDS]))
         told = card(config, label, last.get("privacy") or {}, len(server.rows) - 2, against)
-        (folder / "README.md").write_text(told, encoding="utf-8")
+        (folder / CARD).write_text(told, encoding="utf-8")
 
     found: dict[str, Any] = {names.DATASET: dataset, names.CURVE: [*store[CURVE], final]}
     if config.seeds == "voted":
@@ -87,7 +88,7 @@ def card(config: PretextConfig, label: str, privacy: Mapping[str, Any], rounds: 
         f"- config_name: {name}\n  data_files:\n  - split: train\n    path: {file}\n" for name, file in files.items()
     ]
     return (
-        f"---\ntags:\n- synthetic\nconfigs:\n{''.join(parts)}---\n\n# Texts made by {label}\n\n"
+        f"---\ntags:\n- synthetic\n{TAG}\nconfigs:\n{''.join(parts)}---\n\n# Texts made by {label}\n\n"
         f"{_made(config, rounds)}\n\n## What is guaranteed\n\n{_guaranteed(config, privacy, against)}\n"
     )
 

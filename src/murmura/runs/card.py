@@ -1,0 +1,26 @@
+"""The card by which what a run has left is known again, wherever it was copied to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from murmura.runs.previous import is_run
+
+CARD = "README.md"
+TAG = "- murmura"
+"""A line of its head."""
+
+
+def is_made_here(place: Path) -> bool:
+    """Whether a run has left a folder, or a file: by the card that lies there or beside it, or since it is in a run."""
+    if not place.exists():
+        return False
+    folder = place if place.is_dir() else place.parent
+    return _is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.absolute().parents)))
+
+
+def _is_tagged(card: Path) -> bool:
+    try:
+        return TAG in card.read_text(encoding="utf-8").partition("\n---\n")[0].splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
