@@ -1,10 +1,13 @@
 """The data-protection officer's sheet: the report's own parts, who could see what, and a place to sign."""
 
 import hashlib
+import json
+from dataclasses import replace
 
 import pytest
 
 from murmura.federation.wire.releases import DifferentialPrivacy, SecureSum, Verbs, Weights, disclosed, verb
+from murmura.privacy import PoissonSampling
 from murmura.report.content import Listing
 from murmura.report.page import render
 from murmura.report.sections.disclosure import disclosure
@@ -12,6 +15,9 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet, write_sheet
 from murmura.runs import read
 from murmura.runs.schema import SiteReport
+from murmura.units import bound
+from tests.privacy.folders import leave_ledgers
+from tests.privacy.plans import RECORDS, of_group
 from tests.report.blocks import blocks, said, tables
 from tests.report.outline import Outline
 from tests.report.runs import NOISED, PLAIN, PROMISE, metrics, rows_of, write_run
@@ -114,8 +120,8 @@ def test_what_is_not_covered_follows_from_the_run(tmp_path):
     without = items(parts(tmp_path / "a", **promised)["What is not covered"])
     assert "without noise or secure sum: “loss”." in without and "Persons with several records" in without
     assert "taken out of the private ones" in without
-    bounded = items(parts(tmp_path / "b", more="records_per_user = 2\n", **promised)["What is not covered"])
-    assert "Persons" not in bounded
+    bounded = items(parts(tmp_path / "b", more="records_per_user = 1\n", **promised)["What is not covered"])
+    assert "Persons with several records" not in bounded  # of which one person has one, at a site
     public = items(parts(tmp_path / "d", more='heldout = "public.jsonl"\n', **promised)["What is not covered"])
     assert "taken out" not in public
     site = {"epsilon": 7.5, "privacy": {**PROMISE["privacy"], "unit": "site"}}
@@ -128,6 +134,30 @@ def test_what_is_not_covered_follows_from_the_run(tmp_path):
     assert "written after" in items(parts(tmp_path / "f", disclosure=[texts])["What is not covered"])
     noised = dict(texts, protection=NOISED[0]["protection"])
     assert "written after" not in items(parts(tmp_path / "g", disclosure=[noised])["What is not covered"])
+
+
+def test_a_person_with_several_records_is_told_of_where_no_epsilon_of_theirs_is(tmp_path):
+    """Of a deployed run no ledger is here, nor of one that was published: ε is that of a record alone."""
+    everybody = replace(RECORDS, sampler=PoissonSampling(1.0))  # of a sample the bound takes many seconds
+    more = 'user = "patient"\nrecords_per_user = 4\n'
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)], more=more)
+    line = "Persons with several records: ε is for one record, and larger for the 4 that a person may have at a site"
+    assert line in uncovered(path)
+    leave_ledgers(path, {"a": "record a"}, {"a": everybody})
+    assert line not in uncovered(path)
+    assert f"ε is {bound(of_group(everybody, 4).value)}" in said(sheet(rows_of(path)[0])[2])
+
+
+@pytest.mark.parametrize(("at", "told"), [(None, True), (1, False), (2, True)])
+def test_persons_at_several_sites_are_told_of_unless_it_is_known_that_there_are_none(tmp_path, at, told):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)], more="records_per_user = 1\n")
+    counts = json.loads((path / "data.json").read_text())
+    (path / "data.json").write_text(json.dumps(counts | {"person_at": at}))
+    assert ("Persons with records at several sites: ε is for one record" in uncovered(path)) == told
+
+
+def uncovered(path):
+    return items(sheet(rows_of(path)[0])[-1])
 
 
 def test_what_nobody_attacked_is_no_bound_and_what_an_audit_contradicts_is_said(tmp_path):

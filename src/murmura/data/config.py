@@ -94,7 +94,7 @@ class DataConfig(Section):
     """Column of `train` that names the person a record is about, where one person has several records."""
     records_per_user: int | None = Field(None, ge=1)
     """At most so many records of one person at a site, drawn at random; the others are left out. A guarantee for single
-    records then is one for persons too, a weaker one, which is told beside it."""
+    records then is one for persons too, a weaker one, which is told to each site, and in reports beside the ledgers."""
     skip_bad: bool = False
     """Leave out and count records that cannot be used, held-out ones that a site has too, and sites without a usable
     record, instead of refusing them."""

@@ -110,10 +110,10 @@ class Allow(Section):
     records: int | None = Field(None, ge=1)
     """Most of the site's records that a round may use, in training and measuring together."""
     epsilon: float | None = Field(None, gt=0)
-    """Most that the ε may be that the run promises, for a record or for a whole site, whichever it protects. A run that
-    promises none is not answered, nor one that measures on the site's records, which no ε covers. With ``ask = false``
-    it is for all runs that the site answers together, whose ε and δ are added up; else for each, and over several
-    counts `budget`."""
+    """Most that the ε may be that the run promises, for one record (of several it is larger) or for a whole site,
+    whichever it protects. A run that promises none is not answered, nor one that measures on the site's records, which
+    no ε covers. With ``ask = false`` it is for all runs that the site answers together, whose ε and δ are added up;
+    else for each, and over several counts `budget`."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """Most that the δ may be that belongs to it."""
     measuring: bool | list[str] = True

@@ -9,7 +9,7 @@ from typing import Any
 
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Listing, Paragraph, Pictures, Section
-from murmura.report.guarantee import limits
+from murmura.report.guarantee import guarantees, limits
 from murmura.report.in_short import LEAKS, contradicted, in_short, standing_of
 from murmura.report.output_file import replacing
 from murmura.report.page import rendered, warnings
@@ -124,7 +124,7 @@ def _uncovered(row: Row) -> list[str]:
     run = row.runs[0]
     experiment, sent = run.options, run.disclosure or ()
     private = run.last.privacy.get("epsilon") is not None
-    told = _beyond(run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
+    told = _beyond(row, run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
     told.append("Other runs over the same records: their risks add up (`murmura privacy spent RUN...` adds up ε).")
     told += limits([row])
     if any(one.kind == "text" and protection(one) is None for one in sent) or any(
@@ -137,18 +137,24 @@ def _uncovered(row: Row) -> list[str]:
     return told
 
 
-def _beyond(run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
+def _beyond(row: Row, run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
     """What a run's ε is not for."""
     data, unit = experiment.get("data", {}), run.last.privacy["unit"]
+    most, at = data.get("records_per_user"), run.exclusions.person_at if run.exclusions else None
     bare = [f"“{one.field}”" for one in run.disclosure or () if protection(one) is None and one.kind != "keys"]
     told = [f"What left without noise or secure sum: {listing(list(dict.fromkeys(bare)))}."] if bare else []
-    if unit == "site":
-        told.append("Persons with records at several sites: ε is for one site.")
-    elif not data.get("records_per_user"):
+    if unit == "record" and most is None:
         told.append(
             "Persons with several records: ε is for one record, and the run did not bound how many a person has "
             "(data.user, data.records_per_user)."
         )
+    elif unit == "record" and most > 1 and not any(one.person for one in guarantees([row])):
+        told.append(
+            f"Persons with several records: ε is for one record, and larger for the {most} that a person may have at a "
+            "site: how large, `murmura site show` tells at each site, and a report where the run’s ledgers are."
+        )
+    if unit == "site" or at is None or at > 1:
+        told.append(f"Persons with records at several sites: ε is for one {unit}, and no site sees that.")
     if not data.get("heldout"):
         told.append("Records that were taken out of the private ones to measure on: no ε covers those figures.")
     return told

@@ -13,9 +13,14 @@ from murmura.experiment.site_side import open_sites
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.federation.site.identity import write_roster
 from murmura.federation.wire.releases import VOUCHED, protection_from_json
+from murmura.methods import parse_config
+from murmura.methods.dplora.guarantee import plan as dplora_plan
 from murmura.runs.names import FEDERATION, ROSTER
 from murmura.runs.record import read
+from murmura.training.config import LocalTraining
+from murmura.units import bound
 from tests.federation.world import instructions
+from tests.privacy.plans import of_group
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -99,6 +104,20 @@ def test_the_guarantee_is_for_the_sites_own_number_of_records_and_how_it_is_prot
         (one, often) for one, often in zip(three.fields, three.often, strict=True) if one.field == "adapter"
     ]
     assert protection_from_json(adapter.protection).added_by == "site" and often == "2 times at most"
+
+
+@pytest.mark.parametrize("most", [None, 1, 2])
+def test_what_a_person_with_several_records_is_promised_is_told_to_the_owner(shared, most):
+    bounding = {} if most is None else {"data": {"user": "patient", "records_per_user": most}}
+    _, folders = shared(**PRIVATE | bounding)
+    _, *told = terms(folders["heart"]).guarantee
+    plan = dplora_plan(parse_config(PRIVATE["method"], ""), LocalTraining(batch_size=2), 3)
+    if most == 1:
+        assert not any("person" in sentence for sentence in told)
+    elif most is None:
+        assert told[0].endswith("and the run does not bound how many one has.")
+    else:
+        assert f"all of them together ε = {bound(of_group(plan, 2).value)} at the same δ" in told[0]
 
 
 def test_a_site_is_told_before_it_agrees_what_makes_its_epsilon_worth_less_than_it_looks(shared):

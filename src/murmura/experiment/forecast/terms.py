@@ -27,10 +27,12 @@ from murmura.federation.method import Method
 from murmura.federation.site.identity import read_roster
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import Verbs, rows_of
+from murmura.privacy.composition import Release, composed
 from murmura.privacy.guarantee import Guarantee
-from murmura.privacy.plan import USELESS
+from murmura.privacy.plan import USELESS, PrivacyPlan
 from murmura.runs.names import EXPERIMENT, ROSTER
 from murmura.runs.schema import Disclosure
+from murmura.units import bound
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,20 @@ def _promised(asked: AskedOf) -> Iterator[str]:
         yield f"What the run promises is not known from here: {error.what}."
 
 
+def _of_persons(most: int | None, plan: PrivacyPlan) -> Iterator[str]:
+    """What is promised to whoever has as many of the site's records as one person may."""
+    if plan.unit != "record" or most == 1:
+        return
+    if most is None:
+        yield "For a person with several records it is more, and the run does not bound how many one has."
+        return
+    found = composed([Release(plan, plan.steps)], plan.delta, plan.adjacency, size=most)
+    yield (
+        f"A person may have {most} of these records: for all of them together ε = {bound(found.value)} at the same δ. "
+        "What [allow] epsilon limits is that of one record."
+    )
+
+
 def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:
     from murmura.privacy.curve import Curve
 
@@ -182,5 +198,6 @@ def _words(asked: AskedOf, guarantee: Guarantee) -> Iterator[str]:
             at = f"δ = {guarantee.plan.delta:g}"
             yield f"Whether {at} is of use cannot be told either: it has to be well below 1 divided by their number."
     if guarantee.plan is not None:
+        yield from _of_persons(asked.experiment.data.records_per_user, guarantee.plan)
         yield from Curve.of(guarantee.plan.event(), guarantee.plan.adjacency).words()
     yield from beside
