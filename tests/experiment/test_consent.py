@@ -2,9 +2,10 @@
 
 import json
 import math
+import shutil
 import tomllib
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 
 import pytest
@@ -20,6 +21,7 @@ from murmura.experiment.verbs import fingerprint
 from murmura.federation.site.joined import Joined
 from murmura.federation.site.store import released
 from murmura.federation.wire.messages import Ask
+from murmura.privacy.budget import Budget
 from murmura.runs.record import read
 from tests.experiment.deployed import founded
 from tests.experiment.small import write_data
@@ -100,9 +102,9 @@ def test_the_journals_of_all_sites_have_just_what_the_report_says_has_left(make,
 ALWAYS = Allow(ask=False)
 
 
-def runs_of(folder, allow, experiment="one", promised=None):
+def runs_of(folder, allow, experiment="one", promised=None, account=None):
     """The site as a process of its own has it when it starts."""
-    return Joined(folder / "runs.journal", OwnersWord(folder, allow, experiment, promised))
+    return Joined(folder / "runs.journal", OwnersWord(folder, allow, experiment, promised), account)
 
 
 def test_a_consent_is_for_one_run_and_for_that_one_again(tmp_path):
@@ -139,8 +141,8 @@ def test_a_further_run_needs_a_consent_that_was_not_taken_back_meanwhile(tmp_pat
         runs.enter("first")
 
 
-def promise(epsilon, delta=1e-5, unit="site"):
-    return {"unit": unit, "epsilon": epsilon, "delta": delta}
+def promise(epsilon, delta=1e-5, unit="site", adjacency="zero-out"):
+    return {"unit": unit, "adjacency": adjacency, "epsilon": epsilon, "delta": delta}
 
 
 def test_who_is_not_asked_has_all_runs_together_held_to_their_limit(tmp_path):
@@ -161,12 +163,43 @@ def test_who_is_not_asked_has_all_runs_together_held_to_their_limit(tmp_path):
         (None, "what run 'first' promises is not known"),
         (promise(math.nan), "what run 'first' promises is not known"),
         (promise(1.0, unit="record"), "protect records and whole sites"),
+        (promise(1.0, adjacency="replace-one"), "have different adjacencies"),
     ],
 )
 def test_what_runs_promise_together_has_to_be_known(tmp_path, before, message):
     runs_of(tmp_path, ALWAYS, "one", before).enter("first")
     with pytest.raises(RefusedError, match=message):
         runs_of(tmp_path, Allow(ask=False, epsilon=8.0), "one", promise(1.0)).enter("second")
+
+
+def test_an_answer_that_was_allowed_again_is_in_the_sum_of_all_runs(tmp_path):
+    allow = Allow(ask=False, epsilon=8.0, delta=3e-5)
+    runs_of(tmp_path, allow, "one", promise(4.0)).enter("first")
+    runs_of(tmp_path, allow, "one", promise(4.0)).enter("first", more=True)
+    with pytest.raises(RefusedError, match=r"the 2 before it promise ε = 8\.500"):
+        runs_of(tmp_path, allow, "one", promise(0.5)).enter("second")
+
+
+ALIKE, RENAMED, CHANGED = ("north", "digest"), ("south", "digest"), ("north", "changed")
+
+
+@pytest.mark.parametrize("then", [ALIKE, RENAMED, CHANGED, ("south", "changed")])
+@pytest.mark.parametrize("ask", [False, True])
+def test_a_new_folder_of_a_site_forgets_no_run_where_there_is_one_for_accounts(tmp_path, then, ask):
+    """`docs/deploy.md` orders a new one for a further run; a consent is given in each."""
+    allow = Allow(ask=ask, epsilon=8.0, delta=3e-5)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        consent(tmp_path / name, "one", "shown")
+
+    def begun(name, site, records):
+        account = Budget(tmp_path / "accounts", site, records, None, 1e-5)
+        return runs_of(tmp_path / name, allow, "one", promise(5.0), account)
+
+    begun("old", *ALIKE).enter("first")
+    begun("old", *ALIKE).require("first")
+    with nullcontext() if ask or then == ("south", "changed") else pytest.raises(RefusedError, match="1 before it"):
+        begun("new", *then).enter("second")
 
 
 def test_who_is_not_asked_and_sets_no_limit_is_told_how_many_runs_there_are(tmp_path):
@@ -193,3 +226,15 @@ def test_a_site_that_is_opened_again_answers_no_further_run_beyond_its_owners_wo
 
     assert [joins("a"), joins("b", answers=True), joins("a"), joins("b")] == [True, True, False, True]
     assert ("murmura site consent" if ask else "for all runs together") in (own / "notes.txt").read_text()
+
+
+def test_a_site_that_is_opened_from_another_folder_has_the_runs_before_in_its_owners_accounts(make, tmp_path):
+    federation = founded(make({"name": "dpfedavg", "rounds": 2, "epsilon": 8.0}), tmp_path / "many")
+    old, new = federation.folder / "heart", federation.folder / "anew"
+    limits = {"allow": {"ask": False, "epsilon": 8.0}, "budget": {"folder": "../accounts"}}
+    (old / "site.toml").write_text(tomli_w.dumps(tomllib.loads((old / "site.toml").read_text()) | limits))
+    shutil.copytree(old, new)
+    with closing(open_sites([old])) as host:
+        host.sites["heart"].runs.enter("first")
+    with closing(open_sites([new])) as host, pytest.raises(RefusedError, match="this run and the 1 before it promise"):
+        host.sites["heart"].runs.require("second")

@@ -8,8 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from murmura.errors import BudgetError, PrivacyError
+from murmura.experiment.forecast.budget import foresee
 from murmura.privacy import GaussianNoise, accounting
-from murmura.privacy.budget import Budget, BudgetConfig, foresee
+from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.composition import Release, composed
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal

@@ -167,7 +167,10 @@ class OwnersWord:
         return None if used is None else _USED.format(used)
 
     def _exceeded(self, limit: float, before: Sequence[Mapping[str, Any]]) -> str | None:
-        allows = f"the owner allows ε = {limit:g} at δ = {self.allow.delta:g}, for all runs together"
+        allows = (
+            f"the owner allows ε = {limit:g} at δ = {self.allow.delta:g}, for all runs together, of which "
+            f"{RUNS_JOURNAL} tells: a new folder of the site takes it along"
+        )
         known = []
         for run, one in [*((f"run '{line['run']}'", line["promised"]) for line in before), ("this run", self.promised)]:
             if one is None or not math.isfinite(one["epsilon"]):
@@ -175,6 +178,8 @@ class OwnersWord:
             known.append(one)
         if len({one["unit"] for one in known}) > 1:
             return f"this run and those before it protect records and whole sites, and {allows}"
+        if len({one.get("adjacency") for one in known}) > 1:
+            return f"this run and those before it have different adjacencies, whose ε do not add up, and {allows}"
         epsilon, delta = (sum(_exact(one[name]) for one in known) for name in ("epsilon", "delta"))
         if epsilon <= _exact(limit) and delta <= _exact(self.allow.delta):
             return None

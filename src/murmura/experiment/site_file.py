@@ -94,7 +94,9 @@ class AskedOf:
         """
         found = self.guarantee
         spent = found.spent if found else None
-        return {"unit": found.unit, "epsilon": spent.value, "delta": spent.delta} if found and spent else None
+        if found is None or spent is None:
+            return None
+        return {"unit": found.unit, "adjacency": spent.adjacency, "epsilon": spent.value, "delta": spent.delta}
 
 
 class Allow(Section):
@@ -112,8 +114,8 @@ class Allow(Section):
     epsilon: float | None = Field(None, gt=0)
     """Most that the ε may be that the run promises, for one record (of several it is larger) or for a whole site,
     whichever it protects. A run that promises none is not answered, nor one that measures on the site's records, which
-    no ε covers. With ``ask = false`` it is for all runs that the site answers together, whose ε and δ are added up;
-    else for each, and over several counts `budget`."""
+    no ε covers. With ``ask = false`` it is for all runs together that the site's folder, or ``budget.folder``, knows
+    of, whose ε and δ are added up; else for each, and over several counts `budget`."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """Most that the δ may be that belongs to it."""
     measuring: bool | list[str] = True

@@ -97,7 +97,8 @@ def open_sites(
             site = opening.site(file, kept, *apart_of(experiment, method, file.name, records), rejection)
             if not file.simulated:
                 promised = None if rejection else _promised(asked)
-                site.runs = Joined(folder / RUNS_JOURNAL, OwnersWord(folder, file.allow, agreed, promised))
+                owner = OwnersWord(folder, file.allow, agreed, promised)
+                site.runs = Joined(folder / RUNS_JOURNAL, owner, site.budget)
             sites.append(site)
         opened.pop_all()
     stream, rounds = Stream(experiment.run.seed), experiment.method.total_rounds

@@ -7,14 +7,13 @@ begins, so that no crash, no resumed run and no run at the same time can spend i
 from __future__ import annotations
 
 import json
-import math
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import Field, model_validator
@@ -137,6 +136,27 @@ class Budget:
             entry = self._line(run, lost=reason)
             if entry not in account.lines:
                 self._enter(account, run, lost=reason)
+
+    def answered(self, line: Mapping[str, Any]) -> None:
+        """Enter that the site answers a run, as its own journal of runs notes it (``federation.site.joined``).
+
+        Raises:
+            CheckpointError: it cannot be entered.
+        """
+        with self._open() as account:
+            self._enter(account, line["run"], answered=line)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """What was so entered of these records, or by the site of this name, from whichever folder of it.
+
+        Raises:
+            PrivacyError: an account in the folder is damaged or was edited.
+            CheckpointError: they cannot be read.
+        """
+        with self._open():
+            every = [(path, line) for path in sorted(self.accounts.glob(f"*/{ACCOUNT}")) for line in _lines(path)]
+        own = (line for path, line in every if self.records == line.get("records") or path.parent == self.folder)
+        return [line["answered"] for line in own if "answered" in line]
 
     def spent(self) -> Epsilon:
         """ε of all runs in the folder, at the budget's δ.
@@ -326,7 +346,9 @@ def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
     steps: dict[tuple[str, str | None, str, PrivacyPlan], int] = {}
     found: list[Entry] = []
     place = path.parent.name
-    for line in Journal.peek(path, f"account of site {site_of(place)}").lines:
+    for line in _lines(path):
+        if "answered" in line:
+            continue  # what that spends has lines of its own
         run, records, opening = line["run"], line.get("records"), line.get("opening", "")
         if "lost" in line:
             found.append(Entry(run, records, place, lost=line["lost"], opening=opening))
@@ -341,47 +363,10 @@ def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
     return found
 
 
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return Journal.peek(path, f"account of site {site_of(path.parent.name)}").lines
+
+
 @lru_cache(maxsize=1 << 10)
 def _plan(text: str) -> PrivacyPlan:
     return PrivacyPlan.from_json(text)
-
-
-@dataclass(frozen=True)
-class Foreseen:
-    """What a run would do to a site's account.
-
-    Attributes:
-        before: ε that is on it; infinite where an earlier run did what no ε covers.
-        after: ε that would be on it, were all rounds answered.
-        answered: how many of them the site would answer.
-    """
-
-    before: float
-    after: float
-    answered: int
-
-
-def foresee(chosen: BudgetConfig, records: str, cost: Cost, rounds: int) -> Foreseen:
-    """What a new run would do to a site's account, which is left as it is; there may be none yet.
-
-    Args:
-        chosen: with a folder.
-        records: digest of the site's.
-        cost: of the site's answer in a round.
-
-    Raises:
-        PrivacyError: an account is damaged or was edited.
-        OSError: one cannot be read.
-    """
-    assert chosen.folder is not None, "without a folder there is no account"
-    before = read(Path(chosen.folder))
-    if before.lost_of(records) is not None:
-        return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
-
-    def after(count: int) -> float:
-        found = before.with_(Entry("", records, "", cost.times(count))) if count else before
-        return found.epsilon(records, chosen.delta).value if found.entries else 0.0
-
-    limit = math.inf if chosen.epsilon is None else chosen.epsilon
-    answered = bisect_right(range(1, rounds + 1), limit, key=after)
-    return Foreseen(after(0), after(rounds), answered)

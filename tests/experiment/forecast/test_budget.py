@@ -4,9 +4,10 @@ import pytest
 
 from murmura import methods
 from murmura.errors import BudgetError
+from murmura.experiment.forecast.budget import foresee
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.privacy.budget import Budget, foresee
+from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 from murmura.units import bound
 from tests.experiment.small import SIZES

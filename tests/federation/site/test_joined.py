@@ -7,6 +7,7 @@ import pytest
 from murmura.errors import RefusedError
 from murmura.federation.membership import Membership
 from murmura.federation.site.answer import Host
+from murmura.federation.site.answered import Answered
 from murmura.federation.site.cohort import Site
 from murmura.federation.site.joined import Joined
 from murmura.federation.site.store import SiteStore
@@ -21,6 +22,13 @@ class Counting(Verbs):
     @verb(releases={"records": Count()}, slots=False)
     def count(self, cohort, ask):
         return cohort.reply(records=cohort.sizes)
+
+
+class Planned(Counting):
+    """A method that asks once."""
+
+    def answers(self, name):
+        return 1
 
 
 class Once:
@@ -100,6 +108,24 @@ def test_an_answer_that_is_refused_uses_up_no_consent(tmp_path):
     assert [asked("first"), asked("first", "count")] == ["answered", "RefusedError"]
     assert not (tmp_path / "north" / "runs.journal").exists()
     host.close()
+
+
+def test_an_answer_more_than_the_run_was_planned_to_ask_for_counts_as_another_run(tmp_path):
+    """The owner has allowed it; what the first promises does not cover it."""
+    runs = Joined(tmp_path / "runs", Once())
+    assert not runs.enter("a") and not runs.enter("a", more=True) and not runs.enter("a")
+    first, second = (line.partition(" ")[2] for line in (tmp_path / "runs").read_text().splitlines())
+    assert first == second
+
+
+def test_a_site_that_is_started_again_notes_the_answer_that_is_more_than_planned(tmp_path):
+    for again, expected in ((False, "answered"), (False, "RefusedError"), (True, "answered")):
+        asked, host = started(tmp_path / "north", Once())
+        host.verbs[0] = Planned()
+        host.sites["north"].answered = Answered(tmp_path / "answers", again=again)
+        assert [asked("first"), asked("first", "count")] == ["answered", expected]
+        host.close()
+    assert len((tmp_path / "north" / "runs.journal").read_text().splitlines()) == 2
 
 
 def test_where_nobody_is_asked_nothing_is_noted(tmp_path):

@@ -3,7 +3,11 @@ beyond its start."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from murmura.augment.strategies import strategy
@@ -14,7 +18,8 @@ from murmura.errors import BudgetError, CheckpointError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
-from murmura.privacy.budget import foresee
+from murmura.privacy.budget import BudgetConfig, Entry, read
+from murmura.privacy.guarantee import Cost
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
 from murmura.units import bound
@@ -143,3 +148,44 @@ def _words(experiment: Experiment, method: Method, about: str, records: int) -> 
         return told
     answered = f"{worst.answered} of its {rounds} rounds" if worst.answered else "none of its rounds"
     return f"{told} That is too much: {answered} would be answered."
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What a run would do to a site's account.
+
+    Attributes:
+        before: ε that is on it; infinite where an earlier run did what no ε covers.
+        after: ε that would be on it, were all rounds answered.
+        answered: how many of them the site would answer.
+    """
+
+    before: float
+    after: float
+    answered: int
+
+
+def foresee(chosen: BudgetConfig, records: str, cost: Cost, rounds: int) -> Foreseen:
+    """What a new run would do to a site's account, which is left as it is; there may be none yet.
+
+    Args:
+        chosen: with a folder.
+        records: digest of the site's.
+        cost: of the site's answer in a round.
+
+    Raises:
+        PrivacyError: an account is damaged or was edited.
+        OSError: one cannot be read.
+    """
+    assert chosen.folder is not None, "without a folder there is no account"
+    before = read(Path(chosen.folder))
+    if before.lost_of(records) is not None:
+        return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
+
+    def after(count: int) -> float:
+        found = before.with_(Entry("", records, "", cost.times(count))) if count else before
+        return found.epsilon(records, chosen.delta).value if found.entries else 0.0
+
+    limit = math.inf if chosen.epsilon is None else chosen.epsilon
+    answered = bisect_right(range(1, rounds + 1), limit, key=after)
+    return Foreseen(after(0), after(rounds), answered)

@@ -225,7 +225,7 @@ class Host:
             joined = "no run yet" if site.run is None else f"run '{site.run}'"
             return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}")
         run, verbs = ask.run, owner(self.verbs, ask.verb)
-        most = verbs.answers(ask.verb)
+        most, more = verbs.answers(ask.verb), False
         try:
             if ask.verb == _JOIN or not verbs.is_free(ask.verb):
                 site.runs.require(run)
@@ -234,6 +234,7 @@ class Host:
                 count, of = (site.measured, run) if measures else (site.answered, None)
                 if told := count.enter(ask.verb, ask.round, most, of):
                     site.tell(f"Round {ask.round}: {told}")
+                    more = not measures
             if verbs.is_free(ask.verb):
                 return None
             if site.budget is not None:
@@ -242,7 +243,7 @@ class Host:
                     site.budget.lose(run, f"no ε covers what verb {ask.verb} releases")
                 else:
                     site.budget.reserve(run, cost)
-            if told := site.runs.enter(run):  # last: a refused answer tells nothing of records
+            if told := site.runs.enter(run, more=more):  # last: a refused answer tells nothing of records
                 site.tell(told)
         except MurmuraError as error:
             return error

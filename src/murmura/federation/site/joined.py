@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from murmura.errors import RefusedError
+from murmura.privacy.budget import Budget
 from murmura.privacy.journal import Journal
 
 OWNERS = "That is for the site's owner to decide: see site.toml."
@@ -42,26 +43,30 @@ class Joined:
     Args:
         path: of the journal; None counts in memory.
         owner: None where nobody is asked, and nothing is noted.
+        account: outside of the site's folder, which has the runs too that the site has answered from other folders.
 
     Raises:
         PrivacyError: the journal is damaged or was edited.
     """
 
-    def __init__(self, path: Path | None = None, owner: Owner | None = None) -> None:
-        self._journal, self._owner = Journal(path, WHAT), owner
+    def __init__(self, path: Path | None = None, owner: Owner | None = None, account: Budget | None = None) -> None:
+        self._journal, self._owner, self._account = Journal(path, WHAT), owner, account
 
     def require(self, run: str) -> None:
         """
         Raises:
             RefusedError: the owner does not allow that this run is answered besides those before it.
         """
-        if self._owner is None or self._is_known(run, self._owner):
+        if self._owner is None or self._noted(run, self._owner):
             return
-        if objection := self._owner.objection(self._journal.lines):
+        if objection := self._owner.objection(self._before()):
             raise RefusedError(objection, fix=OWNERS)
 
-    def enter(self, run: str) -> str:
+    def enter(self, run: str, *, more: bool = False) -> str:
         """Note a run before the first answer that depends on what records say.
+
+        Args:
+            more: the answer is one more than the run was planned to ask for, which counts as if it were another run.
 
         Returns:
             What to tell the site's owner; empty for nothing.
@@ -70,16 +75,29 @@ class Joined:
             RefusedError: as ``require``.
             CheckpointError: it cannot be entered, so that nothing may leave.
         """
-        if self._owner is None or self._is_known(run, self._owner):
+        if self._owner is None:
+            return ""
+        noted = self._noted(run, self._owner)
+        if noted and not more:
             return ""
         self.require(run)
-        self._journal.append({"run": run, "experiment": self._owner.experiment, **self._owner.noted()})
-        if (number := len({line["run"] for line in self._journal.lines})) == 1:
+        line = noted or {"run": run, "experiment": self._owner.experiment, **self._owner.noted()}
+        self._journal.append(line)
+        if self._account is not None:
+            self._account.answered(line)
+        if noted or (number := len({line["run"] for line in self._journal.lines})) == 1:
             return ""
         return (
             f"run '{run}' is number {number} of the runs that this site has answered with its records: what each "
             "promises is for that run alone, and together they tell more."
         )
 
-    def _is_known(self, run: str, owner: Owner) -> bool:
-        return any((line["run"], line["experiment"]) == (run, owner.experiment) for line in self._journal.lines)
+    def _noted(self, run: str, owner: Owner) -> Mapping[str, Any] | None:
+        lines = (line for line in self._journal.lines if (line["run"], line["experiment"]) == (run, owner.experiment))
+        return next(lines, None)
+
+    def _before(self) -> list[Mapping[str, Any]]:
+        """What was noted here and, without the consents, which are given here, in other folders."""
+        own = self._journal.lines
+        elsewhere = [] if self._account is None else [line for line in self._account.runs() if line not in own]
+        return [*own, *({**line, "consents": 0} for line in elsewhere)]
