@@ -19,9 +19,11 @@ def test_a_folder_and_the_files_in_it_are_known_by_the_card(tmp_path, card, made
     assert not is_made_here(place / "gone.jsonl")
 
 
-def test_whatever_lies_in_a_run_is_its_own(tmp_path, monkeypatch):
+def test_whatever_lies_in_a_run_is_its_own(tmp_path):
     write(tmp_path / "run", OLD | {"expanded.jsonl": "{}", "outcomes/dataset/train.jsonl": "{}"})
     write(tmp_path, {"public.jsonl": "{}"})
     for name in ("", "expanded.jsonl", "outcomes/dataset/train.jsonl"):
         assert is_made_here(tmp_path / "run" / name)
     assert not is_made_here(tmp_path / "public.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "run" / "expanded.jsonl")
+    assert is_made_here(tmp_path / "link.jsonl")

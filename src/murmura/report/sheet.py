@@ -143,7 +143,7 @@ def _beyond(row: Row, run: RunRecord, experiment: Mapping[str, Any]) -> list[str
     most, at = data.get("records_per_user"), run.exclusions.person_at if run.exclusions else None
     bare = [f"“{one.field}”" for one in run.disclosure or () if protection(one) is None and one.kind != "keys"]
     told = [f"What left without noise or secure sum: {listing(list(dict.fromkeys(bare)))}."] if bare else []
-    if unit == "record" and most is None:
+    if unit == "record" and not isinstance(most, int):
         told.append(
             "Persons with several records: ε is for one record, and the run did not bound how many a person has "
             "(data.user, data.records_per_user)."

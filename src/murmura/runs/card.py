@@ -15,8 +15,8 @@ def is_made_here(place: Path) -> bool:
     """Whether a run has left a folder, or a file: by the card that lies there or beside it, or since it is in a run."""
     if not place.exists():
         return False
-    folder = place if place.is_dir() else place.parent
-    return _is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.absolute().parents)))
+    folders = [one if one.is_dir() else one.parent for one in (place.absolute(), place.resolve())]
+    return any(_is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.parents))) for folder in folders)
 
 
 def _is_tagged(card: Path) -> bool:

@@ -104,8 +104,8 @@ def test_rounds_are_kept_and_gone_back_to(engine):
     for round in (1, 2, 3):
         to.begin(round)
         train(engine, round)
-        assert to.commit() == []
-    to.rewind(2)
+        assert to.stores.commit() == []
+    to.stores.rewind(2)
     assert seen(engine) == [[1, 2]] * 5
 
 
@@ -119,8 +119,8 @@ def test_a_site_that_is_late_keeps_the_round_all_the_same(engine):
     train(engine, 1)
     late = list(engine.ask(Ask("dawdle", 1, seconds=ANSWER / 4), ["site-0"]))
     assert late == [Failure("site-0", LATE)]
-    assert set(to.commit()) <= set(engine.sites)
-    to.rewind(1)  # which waits until all that was asked before is done
+    assert set(to.stores.commit()) <= set(engine.sites)
+    to.stores.rewind(1)  # which waits until all that was asked before is done
     assert seen(engine) == [[1]] * 5
 
 
@@ -128,11 +128,11 @@ def test_a_site_that_cannot_go_back_says_so(engine):
     to = fleet(engine)
     to.begin(1)
     train(engine, 1)
-    to.commit()
+    to.stores.commit()
     for file in engine.host.sites["site-1"].kept.folder.glob("round-*"):
         file.write_bytes(b"")
     with pytest.raises(CheckpointError):
-        to.rewind(1)
+        to.stores.rewind(1)
 
 
 def test_of_a_site_that_is_gone_nothing_comes_and_the_others_answer(engine):
@@ -142,7 +142,7 @@ def test_of_a_site_that_is_gone_nothing_comes_and_the_others_answer(engine):
     first, second = engine.ask(Ask("break_one", 1), ["site-0", "site-3"])
     assert isinstance(first, Failure) and first.why != LATE and isinstance(second, Reply)
     to = fleet(engine)
-    assert to.commit() == gone
+    assert to.stores.commit() == gone
     [again] = engine.ask(Ask("break_one", 2), ["site-0"])
     assert isinstance(again, Failure) and again.why != LATE
 

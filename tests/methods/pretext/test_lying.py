@@ -72,7 +72,7 @@ def test_the_noise_of_one_round_cannot_be_averaged_out(tmp_path):
     for round in (1, 2, 3):
         with pytest.raises(RefusedError, match=r"'vote' is asked for once more, .* answered it 3 times"):
             vote(to, round)
-        to.rewind(0)
+        to.stores.rewind(0)
     assert "do not trust this server" in (tmp_path / "site-0" / "notes.txt").read_text(encoding="utf-8")
 
 

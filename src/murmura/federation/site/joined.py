@@ -82,9 +82,9 @@ class Joined:
             return ""
         self.require(run)
         line = noted or {"run": run, "experiment": self._owner.experiment, **self._owner.noted()}
-        self._journal.append(line)
         if self._account is not None:
-            self._account.answered(line)
+            self._account.answered(line)  # first, so that no run is known here alone
+        self._journal.append(line)
         if noted or (number := len({line["run"] for line in self._journal.lines})) == 1:
             return ""
         return (
