@@ -26,7 +26,7 @@ from murmura.streams import Stream
 
 if TYPE_CHECKING:
     from murmura.data.tokenising import TokenisedSet
-    from murmura.models import Loaded
+    from murmura.models import LoadedModel
     from murmura.retrieval.pool import Pool
     from murmura.training.bank import Bank
     from murmura.training.config import LocalTraining
@@ -123,7 +123,7 @@ class Influence:
         return tokenise_all(self._pool.records(rows), template("alpaca"), tokenizer, self.options.max_length)
 
     @cached_property
-    def _loaded(self) -> Loaded:
+    def _loaded(self) -> LoadedModel:
         return load(self.options.model, "causal", device="cpu")
 
     @cached_property

@@ -15,7 +15,7 @@ from murmura.experiment.run import run as start
 from murmura.retrieval.encoder import Encoder
 from murmura.runs import RunFolder
 from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation, Written
-from murmura.runs.augment import Given, Selection
+from murmura.runs.augment import Given, PublicSelection
 from murmura.runs.names import AUDIT, AUGMENT
 from tests.augment.public import save_encoder
 from tests.conftest import make_encoder
@@ -381,7 +381,7 @@ def test_loss_stands_beside_coverage(domain, tmp_path):
             folder = write_run(tmp_path / "runs" / f"{arm}-seed{seed}", seed=seed, rows=rows)
             given = {"a": Given(3, 0, 9, {"code": 2, "math": 1}), "b": Given(3, 0, 9, {"code": 3 - seed})}
             if arm != "local":
-                RunFolder(folder).write(AUGMENT, [Selection(1, arm, given, coverage=0.9 - place / 8)])
+                RunFolder(folder).write(AUGMENT, [PublicSelection(1, arm, given, coverage=0.9 - place / 8)])
             if arm in ("local", "random"):
                 rouge = 0.25 + place / 16 + seed / 8
                 told = [

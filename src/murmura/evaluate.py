@@ -12,7 +12,7 @@ from murmura import __version__
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
-from murmura.experiment.released import Released
+from murmura.experiment.released import RunModels
 from murmura.experiment.trained import finished
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
@@ -62,7 +62,7 @@ def evaluate(path: Path, options: Options) -> Evaluation:
     form = options.form or "plain"
     with folder.locked():
         asked = harness.load(options.tasks, limit=options.limit, few_shot=options.few_shot, form=form)
-        released = Released(experiment, folder)
+        released = RunModels(experiment, folder)
         runtime = _runtime(experiment, released)
         if form == "template" and runtime.reading.template is None:
             what = f"records of the kind '{experiment.task.kind}' have no template to ask in"
@@ -89,7 +89,7 @@ def _chosen(experiment: Experiment, options: Options) -> Options:
     return Options(wanted.tasks, limit, few_shot, options.form or wanted.form)
 
 
-def _runtime(experiment: Experiment, released: Released) -> ModelRuntime:
+def _runtime(experiment: Experiment, released: RunModels) -> ModelRuntime:
     if not released.bank.head.is_decoder:
         raise ConfigError(
             "the run's model fills in masks, and these tasks need one that writes from left to right",
@@ -99,7 +99,7 @@ def _runtime(experiment: Experiment, released: Released) -> ModelRuntime:
     return runtime_over(experiment, released.bank, released.tokenizer, released.start)
 
 
-def _models(before: State, released: Released) -> dict[str, State]:
+def _models(before: State, released: RunModels) -> dict[str, State]:
     """What the run began with and what it has left, by how the report calls them."""
     if released.whole is not None:
         return {BEFORE: before, AFTER: released.whole}

@@ -31,7 +31,7 @@ from murmura.training.step import StepFactory
 from murmura.training.targets import target_names
 
 if TYPE_CHECKING:
-    from murmura.models import Loaded
+    from murmura.models import LoadedModel
 
 T = TypeVar("T")
 
@@ -298,7 +298,7 @@ def sequences(items: Iterable[Any]) -> Iterator[Sequence[int]]:
     return (part.ids for item in items for part in (item.items if isinstance(item, ClozeRecord | Pair) else [item]))
 
 
-def bank_of(loaded: Loaded, lora: LoraSpec | None) -> Bank:
+def bank_of(loaded: LoadedModel, lora: LoraSpec | None) -> Bank:
     """A bank for such adapters, or the least that there can be: rank 1 on one layer."""
     if lora is None:
         [target, *_] = target_names(loaded.model, ("all-linear",))

@@ -12,7 +12,7 @@ from murmura.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """Where something comes from.
 
     Args:
@@ -24,7 +24,7 @@ class Source:
     package: str = ""
 
 
-class Registry(Mapping[str, Source]):
+class Registry(Mapping[str, Origin]):
     """Names and where they come from. Other packages are asked only for names that are not built in.
 
     Args:
@@ -33,9 +33,9 @@ class Registry(Mapping[str, Source]):
     """
 
     def __init__(self, group: str, builtin: Mapping[str, str]) -> None:
-        self.group, self.builtin = group, {name: Source(path) for name, path in builtin.items()}
+        self.group, self.builtin = group, {name: Origin(path) for name, path in builtin.items()}
 
-    def __getitem__(self, name: str) -> Source:
+    def __getitem__(self, name: str) -> Origin:
         return self.builtin[name] if name in self.builtin else self._brought()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -60,15 +60,15 @@ class Registry(Mapping[str, Source]):
             what = f"'{name}' cannot be loaded from {source.path} ({type(error).__name__}: {error})"
             raise ConfigError(what, where=f"package {source.package}", fix="Mend or uninstall the package.") from error
 
-    def _brought(self) -> dict[str, Source]:
+    def _brought(self) -> dict[str, Origin]:
         """What other packages bring, by name.
 
         Raises:
             ConfigError: two have the same name, or one has that of something built in.
         """
-        found: dict[str, Source] = {}
+        found: dict[str, Origin] = {}
         for point in entry_points(group=self.group):
-            source = Source(point.value, _package(point))
+            source = Origin(point.value, _package(point))
             other = self.builtin.get(point.name) or found.get(point.name)
             if other and other != source:
                 what = f"'{point.name}' is brought by {source.package} and by {other.package or 'Murmura itself'}"

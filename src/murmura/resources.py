@@ -16,7 +16,7 @@ from murmura.errors import RunError, nearest
 from murmura.retrieval.encoder import Encoder
 
 if TYPE_CHECKING:
-    from murmura.models import Loaded
+    from murmura.models import LoadedModel
 
 Kind = Literal["encoder", "masked", "causal"]
 Side = Literal["site", "server"]
@@ -75,7 +75,7 @@ class Loader:
     def _encoder(self, name: str) -> Encoder:
         return Encoder(name, device=self.device)
 
-    def _language_model(self, name: str, task: Literal["masked", "causal"]) -> Loaded:
+    def _language_model(self, name: str, task: Literal["masked", "causal"]) -> LoadedModel:
         return models.load(name, task, device=self.device)
 
 
@@ -107,7 +107,7 @@ class Resources:
         """
         return self._loader.encoder(self._declared(option, ("encoder",)).name)
 
-    def language_model(self, option: str) -> Loaded:
+    def language_model(self, option: str) -> LoadedModel:
         """The language model that an option of the method names, frozen, and its tokenizer: in bfloat16 on a GPU, in
         float32 elsewhere.
 
@@ -119,7 +119,7 @@ class Resources:
         assert resource.kind != "encoder"
         return self._loader.language_model(resource.name, resource.kind)
 
-    def built(self, option: str, build: Callable[[Loaded], T]) -> T:
+    def built(self, option: str, build: Callable[[LoadedModel], T]) -> T:
         """What ``build`` makes of a language model: made once in a process, whichever option or side asks for it first,
         since it may change the model in place.
 

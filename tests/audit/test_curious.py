@@ -8,7 +8,7 @@ import pytest
 
 from murmura.audit.curious import fedmia, rmia, trajectory
 from murmura.audit.losses import Losses, losses
-from murmura.audit.membership import Sample
+from murmura.audit.membership import AuditSample
 from murmura.federation.server.transcript import TranscriptWriter, kept_rounds
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
@@ -121,7 +121,7 @@ def test_a_site_that_sent_nothing_is_no_reference_and_no_target(seen):
 def test_losses_are_those_of_each_model_alone(tokenizer, tmp_path):
     bench = make_workbench(tokenizer, slots=2)
     records = {"a": instructions(2, seed=1), "b": instructions(1, seed=2)}
-    sample = Sample(records, {"a": [0, 1], "b": [0]}, instructions(2, seed=3))
+    sample = AuditSample(records, {"a": [0, 1], "b": [0]}, instructions(2, seed=3))
     states = {name: random_state(bench.bank, seed, scale=0.5) for seed, name in enumerate(("m1", "a1", "b1", "m2"))}
     keeper = TranscriptWriter(tmp_path / "@run" / "rounds")
     for number, uploads, model in ((1, {"a": "a1", "b": "b1"}, "m1"), (2, {}, "m2")):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from murmura.audit.membership import Sample, measured
+from murmura.audit.membership import AuditSample, measured
 from murmura.streams import Stream
 from tests.audit.conftest import one_model
 
@@ -13,11 +13,11 @@ MEMBERS = {"a": list(range(30)), "b": list(range(10)), "c": []}
 
 
 def test_every_member_is_as_likely_and_others_are_drawn_too():
-    drawn = [Sample.drawn(MEMBERS, range(50), 8, Stream(seed)) for seed in range(200)]
+    drawn = [AuditSample.drawn(MEMBERS, range(50), 8, Stream(seed)) for seed in range(200)]
     assert all(one.count == len(one.others) == 8 and "c" not in one.members for one in drawn)
     assert np.mean([len(one.members.get("a", ())) for one in drawn]) == pytest.approx(6, abs=0.4)
     assert len({tuple(one.others) for one in drawn}) == 200
-    whole = Sample.drawn(MEMBERS, range(5), 100, Stream(0))
+    whole = AuditSample.drawn(MEMBERS, range(5), 100, Stream(0))
     assert whole.members == {"a": MEMBERS["a"], "b": MEMBERS["b"]} and sorted(whole.others) == list(range(5))
 
 

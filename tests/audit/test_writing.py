@@ -2,7 +2,7 @@
 
 import pytest
 
-from murmura.audit.membership import Sample
+from murmura.audit.membership import AuditSample
 from murmura.audit.writing import begun, completed
 from murmura.data.records import Instruction
 from murmura.generation.sampling import Sampling
@@ -16,7 +16,7 @@ OWN = {
     "b": [Instruction(f"draft a letter about fever {k}", "", f"call the nurse {k}") for k in range(2)],
 }
 OTHERS = [Instruction(f"summary of visit {k}", "", f"take it with food {k}") for k in range(5)]
-SAMPLE = Sample(OWN, {"a": [0, 1, 2, 3], "b": [0, 1]}, OTHERS)
+SAMPLE = AuditSample(OWN, {"a": [0, 1, 2, 3], "b": [0, 1]}, OTHERS)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from murmura.compare.outcome import Result, Tried
+from murmura.compare.outcome import ArmResult, Tried
 from murmura.runs import read
 from tests.report.runs import classifier, metrics, write_run
 
@@ -20,7 +20,7 @@ def result(
     tried: tuple[Tried, ...] = (),
     privacy: Mapping[str, Any] | None = None,
     **more: Any,
-) -> Result:
+) -> ArmResult:
     """An arm with a run for each loss, seeds 0, 1, 2 ..., that of None has failed; 4.5 MB travel up in each and 9 MB
     down."""
     runs = {}
@@ -35,10 +35,10 @@ def result(
         rows[-1] |= {} if privacy is None else {"privacy": privacy}
         runs[seed] = read(write_run(folder / arm / f"s{seed}", arm, seed, rows))
     seeds, rate, steps = range(len(losses)), more.get("rate", 1e-3), more.get("steps", 12)
-    return Result(arm, "instruction", seeds, runs, rate, tried, steps, epsilon, "")
+    return ArmResult(arm, "instruction", seeds, runs, rate, tried, steps, epsilon, "")
 
 
-def labels(folder: Path, arm: str) -> Result:
+def labels(folder: Path, arm: str) -> ArmResult:
     """An arm about another kind of record."""
     run = read(classifier(folder / arm))
-    return Result(arm, "labelled", [0], {0: run}, 1e-3, (), 12, None, "")
+    return ArmResult(arm, "labelled", [0], {0: run}, 1e-3, (), 12, None, "")

@@ -30,7 +30,7 @@ from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy import odometer
 from murmura.progress import clock
 from murmura.report.card import run_card
-from murmura.report.content import Section
+from murmura.report.content import ReportSection
 from murmura.report.in_short import in_short
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
@@ -167,7 +167,7 @@ def _what_is_handed_over_tells_the_search(outcome, private, tmp_path):
     copy = shutil.copytree(private.runs[0].folder, tmp_path / "copy", ignore=shutil.ignore_patterns("private"))
     for run in (*private.runs.values(), read(copy)):
         [row] = table_of([run])
-        page = [Section("", "", [in_short([row])]), guarantee([row])]
+        page = [ReportSection("", "", [in_short([row])]), guarantee([row])]
         for words in (
             (run.folder / "adapter" / "README.md").read_text(),
             run_card(run, "DP-LoRA"),

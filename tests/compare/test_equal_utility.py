@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from murmura.compare.equal_utility import at_equal_utility
-from murmura.compare.outcome import Result
+from murmura.compare.outcome import ArmResult
 from murmura.runs import read
 from tests.compare.arms import labels
 from tests.report.runs import metrics, write_run
@@ -20,7 +20,7 @@ def arm(folder, name, *seeds, kind="instruction", key="heldout_loss"):
             for number, (useful, auc) in enumerate(course)
         ]
         runs[seed] = read(write_run(folder / name / f"s{seed}", name, seed, rows, kind=kind))
-    return Result(name, kind, range(len(seeds)), runs, 1e-3, (), 12, None, "")
+    return ArmResult(name, kind, range(len(seeds)), runs, 1e-3, (), 12, None, "")
 
 
 PLAIN = [(2.4, 0.5), (2.2, 0.7), (2.0, 0.9)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from murmura.compare.outcome import (
     LEAKAGE,
     UPLOADS,
-    Result,
+    ArmResult,
     Tried,
     attacked_alike,
     best,
@@ -140,7 +140,7 @@ def attacked(folder, arm, strongest, target="attack", **each):
     values = {f"{target}_auc": auc, f"{target}_auc_low": low, f"{target}_auc_high": high}
     last = metrics(1, **values, attacks=attacks)
     run = read(write_run(folder / arm, arm, 0, [metrics(0), last]))
-    return Result(arm, "instruction", [0], {0: run}, 1e-3, (), 12, None, "")
+    return ArmResult(arm, "instruction", [0], {0: run}, 1e-3, (), 12, None, "")
 
 
 def test_arms_are_compared_by_one_attack_that_finds_most_in_all_of_them_together(tmp_path):

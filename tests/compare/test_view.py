@@ -11,7 +11,7 @@ from murmura.compare.files import write
 from murmura.compare.outcome import Tried
 from murmura.compare.view import answers, markdown, picture, section, tables
 from murmura.measure.statistics import differences
-from murmura.report.content import Answers, Definitions, Table
+from murmura.report.content import Definitions, FirstScreen, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from murmura.units import decimal
 from tests.compare.arms import result
@@ -109,7 +109,7 @@ def test_every_column_is_explained_and_leakage_has_a_bar(found):
 
 
 def test_they_come_first_and_are_in_markdown_too(found):
-    assert isinstance(section(found).blocks[0], Answers)
+    assert isinstance(section(found).blocks[0], FirstScreen)
     text = markdown(section(found))
     assert text.startswith(f"- **{BETTER}** {found.choice.sentences[0]}") and "A remark." in text
 

@@ -7,12 +7,12 @@ import pytest
 from openpyxl import Workbook
 
 from murmura.data.files import read_rows
-from murmura.data.layout import BadRecord, Layout, Place, Row
+from murmura.data.layout import BadRecord, ColumnLayout, FileRow, Place
 from murmura.data.loading import scan
 from murmura.data.records import Document, Instruction, Labelled
 from murmura.errors import DataError
 
-TEXT = Layout.of(Document, None, None)
+TEXT = ColumnLayout.of(Document, None, None)
 
 
 def rows(path, layout=TEXT):
@@ -39,9 +39,9 @@ def workbook(tmp_path):
 def test_rows_are_called_by_their_numbers_in_excel_and_only_used_columns_are_read(workbook):
     path = workbook([[], [None, " "], ["id", "text"], [7, "a\nb"], [None, None], [8, None], [9, "c"]], [[]])
     assert rows(path) == [
-        Row(Place(str(path), 4, "row"), {"text": "a\nb"}),
-        Row(Place(str(path), 6, "row"), {"text": None}),
-        Row(Place(str(path), 7, "row"), {"text": "c"}),
+        FileRow(Place(str(path), 4, "row"), {"text": "a\nb"}),
+        FileRow(Place(str(path), 6, "row"), {"text": None}),
+        FileRow(Place(str(path), 7, "row"), {"text": "c"}),
     ]
 
 
@@ -90,7 +90,7 @@ def test_two_sheets_that_hold_something_are_refused(workbook):
 
 def test_faults_of_the_header(workbook):
     with pytest.raises(DataError, match=r"no column 'output'.*Did you mean 'outputs'"):
-        rows(workbook([["instruction", "outputs"], ["a", "b"]]), Layout.of(Instruction, None, None))
+        rows(workbook([["instruction", "outputs"], ["a", "b"]]), ColumnLayout.of(Instruction, None, None))
     with pytest.raises(DataError, match="two columns are called 'text'"):
         rows(workbook([["text", None, "text"], ["a", "b", "c"]]))
     assert rows(workbook([["text", None], ["a", "a remark in a column without a name"]]))[0].values == {"text": "a"}

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from murmura.data.files import ending, read_rows, stem
-from murmura.data.layout import RECODE, BadRecord, BadValueError, Layout, Place, Row
+from murmura.data.layout import RECODE, BadRecord, BadValueError, ColumnLayout, FileRow, Place
 from murmura.data.records import Document, Instruction
 from murmura.errors import DataError
 
-TEXT = Layout.of(Document, None, None)
+TEXT = ColumnLayout.of(Document, None, None)
 
 
 def rows(path, layout=TEXT):
@@ -42,9 +42,9 @@ def table(tmp_path):
 def test_json_lines_count_blank_lines_and_keep_line_separators_inside_strings(jsonl):
     path = jsonl({"text": "a"}, b"", '{"text": "b\u2028c"}'.encode(), b'{"text": "d"}\r')
     assert rows(path) == [
-        Row(Place(str(path), 1), {"text": "a"}),
-        Row(Place(str(path), 3), {"text": "b\u2028c"}),
-        Row(Place(str(path), 4), {"text": "d"}),
+        FileRow(Place(str(path), 1), {"text": "a"}),
+        FileRow(Place(str(path), 3), {"text": "b\u2028c"}),
+        FileRow(Place(str(path), 4), {"text": "d"}),
     ]
 
 
@@ -79,7 +79,7 @@ def test_a_bad_json_line_does_not_stop_the_lines_after_it(jsonl, line, why):
 def test_a_named_column_that_never_occurs_is_a_misspelling(jsonl):
     path = jsonl({"instruction": "a", "context": "b", "output": "c"})
     with pytest.raises(DataError, match=r"no column 'contxt'.*Did you mean 'context'"):
-        rows(path, Layout.of(Instruction, {"input": "contxt"}, None))
+        rows(path, ColumnLayout.of(Instruction, {"input": "contxt"}, None))
 
 
 # CSV
@@ -88,8 +88,8 @@ def test_a_named_column_that_never_occurs_is_a_misspelling(jsonl):
 def test_csv_rows_are_called_by_the_line_they_begin_on(table):
     path = table('text,n\n"two\nlines",1\n\nb,2\n')
     assert rows(path) == [
-        Row(Place(str(path), 2), {"text": "two\nlines", "n": "1"}),
-        Row(Place(str(path), 5), {"text": "b", "n": "2"}),
+        FileRow(Place(str(path), 2), {"text": "two\nlines", "n": "1"}),
+        FileRow(Place(str(path), 5), {"text": "b", "n": "2"}),
     ]
 
 
@@ -100,7 +100,7 @@ def test_tabs_separate_a_tsv_file(table):
 def test_a_csv_row_of_the_wrong_width_is_bad(table):
     path = table("text,n\na,1\nb\nc,2,3\nd,4\n")
     found = rows(path)
-    assert [type(row) for row in found] == [Row, BadRecord, BadRecord, Row]
+    assert [type(row) for row in found] == [FileRow, BadRecord, BadRecord, FileRow]
     assert found[1] == BadRecord(Place(str(path), 3), "1 columns where the header has 2")
     assert str(found[2].where) == f"{path}:4"
 
@@ -147,13 +147,13 @@ def test_csv_faults_of_the_header(table):
 
 def test_blank_lines_may_stand_before_a_csv_header(table):
     path = table("\n ,\ntext,n\na,1\n")
-    assert rows(path) == [Row(Place(str(path), 4), {"text": "a", "n": "1"})]
+    assert rows(path) == [FileRow(Place(str(path), 4), {"text": "a", "n": "1"})]
 
 
 @pytest.mark.parametrize("separator", [",", ";"])
 def test_excels_line_on_what_separates_is_no_header(table, separator):
     path = table(f"sep={separator}\r\nn{separator}text\r\n1{separator}a\r\n")
-    assert rows(path) == [Row(Place(str(path), 3), {"n": "1", "text": "a"})]
+    assert rows(path) == [FileRow(Place(str(path), 3), {"n": "1", "text": "a"})]
 
 
 @pytest.mark.parametrize("name", ["site.csv", "site.tsv"])
@@ -180,7 +180,9 @@ def test_commas_in_a_single_column_do_not_separate(table):
 
 def test_a_column_that_the_user_named_may_have_a_separator_in_its_name(table):
     path = table("note;id\na;1\n")
-    assert rows(path, Layout.of(Document, {"text": "note;id"}, None)) == [Row(Place(str(path), 2), {"note;id": "a;1"})]
+    assert rows(path, ColumnLayout.of(Document, {"text": "note;id"}, None)) == [
+        FileRow(Place(str(path), 2), {"note;id": "a;1"})
+    ]
 
 
 # Parquet
@@ -190,9 +192,9 @@ def test_parquet_rows_are_counted_from_one_and_only_used_columns_are_read(tmp_pa
     path = tmp_path / "site.parquet"
     pq.write_table(pa.table({"id": [7, 8, 9], "text": ["a", None, "c"]}), path, row_group_size=2)
     assert rows(path) == [
-        Row(Place(str(path), 1, "row"), {"text": "a"}),
-        Row(Place(str(path), 2, "row"), {"text": None}),
-        Row(Place(str(path), 3, "row"), {"text": "c"}),
+        FileRow(Place(str(path), 1, "row"), {"text": "a"}),
+        FileRow(Place(str(path), 2, "row"), {"text": None}),
+        FileRow(Place(str(path), 3, "row"), {"text": "c"}),
     ]
 
 
@@ -211,7 +213,7 @@ def test_a_parquet_string_that_is_not_utf8_is_a_bad_record(tmp_path):
     offsets, data = pa.py_buffer(b"\0\0\0\0\x01\0\0\0\x02\0\0\0"), pa.py_buffer(b"a\xe9")
     pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, offsets, data)}), path)
     assert rows(path) == [
-        Row(Place(str(path), 1, "row"), {"text": "a"}),
+        FileRow(Place(str(path), 1, "row"), {"text": "a"}),
         BadRecord(Place(str(path), 2, "row"), "not UTF-8"),
     ]
 

@@ -1,58 +1,60 @@
 import pytest
 
-from murmura.data.layout import BadValueError, Layout
+from murmura.data.layout import BadValueError, ColumnLayout
 from murmura.data.records import Document, Instruction, Labelled, Preference
 from murmura.errors import DataError
 
 
 def test_fields_stand_in_columns_of_their_name_unless_renamed():
-    layout = Layout.of(Instruction, {"instruction": "question"}, None)
+    layout = ColumnLayout.of(Instruction, {"instruction": "question"}, None)
     assert layout.columns == {"instruction": "question", "input": "input", "output": "output"}
     record, site = layout.read({"question": "Why?", "input": "It rains", "output": "Clouds", "other": 3})
     assert (record, site) == (Instruction("Why?", "It rains", "Clouds"), None)
 
 
 def test_a_column_that_another_field_was_given_is_not_read_twice():
-    layout = Layout.of(Instruction, {"instruction": "input"}, None)
+    layout = ColumnLayout.of(Instruction, {"instruction": "input"}, None)
     values = {"instruction": "Answer.", "input": "Why?", "output": "Clouds"}
     assert layout.read(values)[0] == Instruction("Why?", "", "Clouds")
     layout.check_header(list(values), "x.csv")
-    swapped = Layout.of(Instruction, {"instruction": "input", "input": "instruction"}, None)
+    swapped = ColumnLayout.of(Instruction, {"instruction": "input", "input": "instruction"}, None)
     assert swapped.read(values)[0] == Instruction("Why?", "Answer.", "Clouds")
 
 
 @pytest.mark.parametrize("fields", [{"output": "instruction"}, {"input": "output"}, {"input": "a", "output": "a"}])
 def test_two_fields_are_not_read_from_one_column(fields):
     with pytest.raises(DataError, match=r"would both be read from column.*Give each a column of its own"):
-        Layout.of(Instruction, fields, None)
+        ColumnLayout.of(Instruction, fields, None)
 
 
 def test_a_field_that_records_may_do_without_is_left_out():
-    layout = Layout.of(Instruction, {"input": ""}, None)
+    layout = ColumnLayout.of(Instruction, {"input": ""}, None)
     values = {"instruction": "Why?", "input": "It rains", "output": "Clouds"}
     assert layout.read(values)[0] == Instruction("Why?", "", "Clouds")
     assert layout.wanted(values) == ["instruction", "output"]
     layout.check_header(list(values), "x.csv")
     message = r"'output' is given no column.*fields = \{output = 'COLUMN'\}"
     with pytest.raises(DataError, match=message):
-        Layout.of(Instruction, {"output": ""}, None)
+        ColumnLayout.of(Instruction, {"output": ""}, None)
 
 
 def test_an_unknown_field_is_met_with_the_nearest_valid_one():
     with pytest.raises(DataError, match=r"'instuction' is not a field of Instruction.*Did you mean 'instruction'"):
-        Layout.of(Instruction, {"instuction": "question"}, None)
+        ColumnLayout.of(Instruction, {"instuction": "question"}, None)
     with pytest.raises(DataError, match=r"Valid: label, text\."):
-        Layout.of(Labelled, {"zzz": "question"}, None)
+        ColumnLayout.of(Labelled, {"zzz": "question"}, None)
 
 
 def test_a_table_must_have_what_records_need_and_what_the_user_named():
-    Layout.of(Instruction, None, None).check_header(["instruction", "output"], "x.csv")
+    ColumnLayout.of(Instruction, None, None).check_header(["instruction", "output"], "x.csv")
     with pytest.raises(DataError, match=r"x\.csv: no column 'output'.*Did you mean 'outputs'"):
-        Layout.of(Instruction, None, None).check_header(["instruction", "outputs"], "x.csv")
+        ColumnLayout.of(Instruction, None, None).check_header(["instruction", "outputs"], "x.csv")
     with pytest.raises(DataError, match=r"no column 'contxt'.*Did you mean 'context'"):
-        Layout.of(Instruction, {"input": "contxt"}, None).check_header(["instruction", "output", "context"], "x.csv")
+        ColumnLayout.of(Instruction, {"input": "contxt"}, None).check_header(
+            ["instruction", "output", "context"], "x.csv"
+        )
     with pytest.raises(DataError, match="no column 'clinic'"):
-        Layout.of(Document, None, "clinic").check_header(["text"], "x.csv")
+        ColumnLayout.of(Document, None, "clinic").check_header(["text"], "x.csv")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_a_table_must_have_what_records_need_and_what_the_user_named():
     ],
 )
 def test_columns_of_another_kind_are_known(columns, kind):
-    layout = Layout.of(Instruction, None, None)
+    layout = ColumnLayout.of(Instruction, None, None)
     with pytest.raises(DataError, match="no column") as table:
         layout.check_header(columns, "x.csv")
     with pytest.raises(BadValueError) as record:
@@ -76,13 +78,13 @@ def test_columns_of_another_kind_are_known(columns, kind):
 
 
 def test_only_the_columns_in_use_are_wanted():
-    layout = Layout.of(Document, {"text": "body"}, "user")
+    layout = ColumnLayout.of(Document, {"text": "body"}, "user")
     assert layout.wanted(["id", "user", "body", "text"]) == ["user", "body"]
 
 
 @pytest.mark.parametrize("empty", [{}, {"input": None}, {"input": ""}])
 def test_an_input_may_be_absent_null_or_empty(empty):
-    record, _ = Layout.of(Instruction, None, None).read({"instruction": "a", "output": "b", **empty})
+    record, _ = ColumnLayout.of(Instruction, None, None).read({"instruction": "a", "output": "b", **empty})
     assert record.input == ""
 
 
@@ -102,12 +104,12 @@ def test_an_input_may_be_absent_null_or_empty(empty):
 )
 def test_a_value_that_cannot_be_used_says_why(values, why):
     with pytest.raises(BadValueError, match=why):
-        Layout.of(Instruction, None, None).read(values)
+        ColumnLayout.of(Instruction, None, None).read(values)
 
 
 def test_text_is_kept_to_the_byte():
     text = "  two  spaces\n\ttab\u2028é\x00 "
-    record, _ = Layout.of(Document, None, None).read({"text": text})
+    record, _ = ColumnLayout.of(Document, None, None).read({"text": text})
     assert record.text == text
 
 
@@ -129,13 +131,13 @@ def test_text_is_kept_to_the_byte():
     ],
 )
 def test_labels_and_sites_are_text_whatever_the_file_held(value, label):
-    record, site = Layout.of(Labelled, None, "user").read({"text": "a", "label": value, "user": value})
+    record, site = ColumnLayout.of(Labelled, None, "user").read({"text": "a", "label": value, "user": value})
     assert record.label == label
     assert site == label
 
 
 def test_a_label_or_site_that_is_true_or_false_is_to_be_written_out():
-    layout = Layout.of(Labelled, None, "user")
+    layout = ColumnLayout.of(Labelled, None, "user")
     for values in ({"label": False, "user": "u"}, {"label": "l", "user": True}):
         with pytest.raises(BadValueError, match=r"is of type bool, not text or a number") as error:
             layout.read({"text": "a", **values})
@@ -145,25 +147,25 @@ def test_a_label_or_site_that_is_true_or_false_is_to_be_written_out():
 @pytest.mark.parametrize("name", ["Label", " label", "labels", "LABEL"])
 def test_a_column_of_almost_the_name_is_not_left_unread(name):
     with pytest.raises(DataError, match=rf"x\.csv: no column 'label', but one called '{name}'.*label = '{name}'"):
-        Layout.of(Labelled, None, None).check_header(["text", name], "x.csv")
-    Layout.of(Labelled, {"label": name}, None).check_header(["text", name], "x.csv")
-    Layout.of(Labelled, None, name).check_header(["text", name], "x.csv")
-    Layout.of(Labelled, None, None).check_header(["text", "label", name], "x.csv")
-    Layout.of(Document, None, None).check_header(["text", name], "x.csv")
+        ColumnLayout.of(Labelled, None, None).check_header(["text", name], "x.csv")
+    ColumnLayout.of(Labelled, {"label": name}, None).check_header(["text", name], "x.csv")
+    ColumnLayout.of(Labelled, None, name).check_header(["text", name], "x.csv")
+    ColumnLayout.of(Labelled, None, None).check_header(["text", "label", name], "x.csv")
+    ColumnLayout.of(Document, None, None).check_header(["text", name], "x.csv")
 
 
 def test_a_table_may_have_no_labels():
-    Layout.of(Labelled, None, None).check_header(["text", "table", "department"], "x.csv")
+    ColumnLayout.of(Labelled, None, None).check_header(["text", "table", "department"], "x.csv")
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "", " "])
 def test_a_text_may_have_no_label_yet(value):
-    assert Layout.of(Labelled, None, None).read({"text": "a", "label": value})[0] == Labelled("a", "")
+    assert ColumnLayout.of(Labelled, None, None).read({"text": "a", "label": value})[0] == Labelled("a", "")
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "", [1]])
 def test_a_site_cannot_be_nothing_and_a_label_is_text(value):
-    layout = Layout.of(Labelled, None, "user")
+    layout = ColumnLayout.of(Labelled, None, "user")
     with pytest.raises(BadValueError, match="'label'"):
         layout.read({"text": "a", "label": [1], "user": "u"})
     with pytest.raises(BadValueError, match="'user'"):
@@ -172,13 +174,13 @@ def test_a_site_cannot_be_nothing_and_a_label_is_text(value):
 
 def test_the_reason_quotes_nothing_of_the_record():
     with pytest.raises(BadValueError) as error:
-        Layout.of(Instruction, None, None).read({"instruction": "Mrs Oduya's result", "note": "positive"})
+        ColumnLayout.of(Instruction, None, None).read({"instruction": "Mrs Oduya's result", "note": "positive"})
     assert "Oduya" not in str(error.value)
     assert "positive" not in str(error.value)
 
 
 def test_two_answers_that_are_the_same_say_nothing_of_what_is_preferred():
-    layout = Layout.of(Preference, {"chosen": "better"}, None)
+    layout = ColumnLayout.of(Preference, {"chosen": "better"}, None)
     row = {"prompt": "Why?", "better": "So.", "rejected": "No."}
     assert layout.read(row) == (Preference("Why?", "So.", "No."), None)
     with pytest.raises(BadValueError, match="'better' and 'rejected' are the same, so neither is preferred"):

@@ -13,7 +13,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
 from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
-from murmura.federation.site.released import Released
+from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.store import released
 from murmura.federation.summing import SecureSumming
 from murmura.federation.traits import Traits
@@ -385,7 +385,7 @@ def test_a_sites_journal_has_the_masked_vector_as_it_left_and_what_is_in_it(runt
     fleet = make_fleet(runtime, tmp_path)
     host = fleet.engine.host
     for site in host.sites.values():
-        site.released = Released(site.kept.released)
+        site.released = ReleaseJournal(site.kept.released)
     seen = []
     entered = host._entered
     host._entered = lambda ask, answer: seen.append((ask.verb, answer)) or entered(ask, answer)

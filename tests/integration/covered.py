@@ -5,9 +5,9 @@ from pathlib import Path
 
 from murmura import methods
 from murmura.experiment import worker
-from murmura.registry import Source
+from murmura.registry import Origin
 
-LINE = {"covering": Source("covering.config:CoveringConfig")}
+LINE = {"covering": Origin("covering.config:CoveringConfig")}
 
 
 def register():

@@ -22,7 +22,7 @@ from murmura.federation.method import Method
 from murmura.federation.method_config import SampledMethodConfig
 from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Votes, verb
-from murmura.registry import Source
+from murmura.registry import Origin
 from tests.experiment.small import SIZES, experiment, write_data
 
 CANDIDATES = ["kidney stones and tablets", "a rash on the skin", "the heart beats fast"]
@@ -67,7 +67,7 @@ class Voting(Method):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(methods.METHODS.builtin, "voting", Source(f"{__name__}:VotingConfig"))
+    monkeypatch.setitem(methods.METHODS.builtin, "voting", Origin(f"{__name__}:VotingConfig"))
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.judge.prompts import ASPECTS, Ratings
-from murmura.judge.verdicts import OUTCOMES, OVERALL, Pair, both_orders, compare, counted
+from murmura.judge.verdicts import OUTCOMES, OVERALL, JudgedPair, both_orders, compare, counted
 
 RATING = st.fixed_dictionaries({aspect: st.integers(1, 5) for aspect in ASPECTS})
 RATINGS = st.builds(Ratings, RATING, RATING)
-PAIRS = st.lists(st.builds(Pair, RATINGS | st.none(), RATINGS | st.none()), max_size=12)
+PAIRS = st.lists(st.builds(JudgedPair, RATINGS | st.none(), RATINGS | st.none()), max_size=12)
 HALF = {"win": 1.0, "tie": 0.5, "lose": 0.0}
 
 
@@ -38,8 +38,8 @@ def test_figures_are_those_of_a_count_by_hand(pairs):
 
 @given(PAIRS)
 def test_turned_sides_lose_what_they_won(pairs):
-    turned = [Pair(p.ours_second and p.ours_second.swapped, p.ours_first and p.ours_first.swapped) for p in pairs]
-    swapped = [Pair(p.ours_second, p.ours_first) for p in pairs]
+    turned = [JudgedPair(p.ours_second and p.ours_second.swapped, p.ours_first and p.ours_first.swapped) for p in pairs]
+    swapped = [JudgedPair(p.ours_second, p.ours_first) for p in pairs]
     one, other = counted(pairs), counted(turned)
     assert one["counts"][OVERALL] == other["counts"][OVERALL]  # the same ratings, told in another order
     theirs = counted(swapped)  # the same verdicts, seen from the other side

@@ -15,7 +15,7 @@ from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet, digests
 from murmura.measure.membership import Nonmembers, chosen, member_stream, scores, set_apart, tallies
 from murmura.measure.reader import Reader
-from murmura.measure.verbs import Measured, Measuring
+from murmura.measure.verbs import MeasurementPlan, Measuring
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from murmura.training.adapter import is_same
@@ -31,7 +31,7 @@ def test_all_its_verbs_only_measure():
 
 @pytest.mark.parametrize(("personal", "uploads"), [(False, False), (False, True), (True, False)])
 def test_of_what_an_attack_may_release_a_run_declares_what_it_measures(personal, uploads):
-    measured = Measured(EvaluationConfig(attacks=True), 2, personal=personal, uploads=uploads, planted=False)
+    measured = MeasurementPlan(EvaluationConfig(attacks=True), 2, personal=personal, uploads=uploads, planted=False)
     released = set(Measuring(INSTRUCTION, measured=measured).releases("attack"))
     assert released == {"tally", *["others"] * personal, *["upload_tally"] * uploads}
 

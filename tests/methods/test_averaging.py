@@ -4,7 +4,7 @@ import pytest
 
 from murmura.errors import ConfigError, RunError
 from murmura.federation.engines.local import LocalEngine
-from murmura.federation.forecast import Part
+from murmura.federation.forecast import SitePart
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.wire.messages import LATE, Failure
 from murmura.measure.config import EvaluationConfig
@@ -230,7 +230,7 @@ def test_sites_that_clip_their_updates_may_train_with_a_proximal_term(name, rule
     [({}, (0, 0)), ({"local": "scaffold"}, (1, 2)), ({"server": "fedadam"}, (4, 0)), ({"rule": "fedsa"}, (0, 1))],
 )
 def test_the_forecast_has_what_the_parts_send_and_keep(options, kept):
-    found = method(**options).forecast(Part(range(5), 1, True, SGD, adapter=100, down=80, up=60))
+    found = method(**options).forecast(SitePart(range(5), 1, True, SGD, adapter=100, down=80, up=60))
     more = 100 * (options.get("local") == "scaffold")
     assert (found.records, found.steps, found.down, found.up) == (5, 5, 80 + more, 60 + more)
     assert (found.server_keeps, found.site_keeps) == (100 * kept[0], 100 * kept[1])

@@ -171,7 +171,7 @@ class TestHub:
         (snapshot / "config.json").write_text("{}")
         (snapshot / "model.safetensors").touch()
         found = models.locate("tiny")
-        assert found == models.Found(snapshot, "hub nobody/tiny@c0ffee", "nobody/tiny")
+        assert found == models.Located(snapshot, "hub nobody/tiny@c0ffee", "nobody/tiny")
         assert calls == [False]
         assert not cache.exists()
 

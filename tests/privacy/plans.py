@@ -12,7 +12,7 @@ from murmura.privacy import (
     SkellamNoise,
     VoteLimit,
 )
-from murmura.privacy.composition import Release, composed
+from murmura.privacy.composition import ReleasedSteps, composed
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation
@@ -36,7 +36,7 @@ def of_votes(**changes):
 
 def of_group(plan, size):
     """ε of so many units together."""
-    return composed([Release(plan, plan.steps)], plan.delta, plan.adjacency, size=size)
+    return composed([ReleasedSteps(plan, plan.steps)], plan.delta, plan.adjacency, size=size)
 
 
 class Rehearsed(SeededEntropy):

@@ -11,7 +11,7 @@ from murmura.errors import BudgetError, PrivacyError
 from murmura.experiment.forecast.budget import foresee
 from murmura.privacy import GaussianNoise, accounting
 from murmura.privacy.budget import Budget, BudgetConfig
-from murmura.privacy.composition import Release, composed
+from murmura.privacy.composition import ReleasedSteps, composed
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
 from tests.privacy.plans import RECORDS, VOTES
@@ -114,7 +114,7 @@ def test_records_at_two_sites_of_a_sum_with_noise_in_shares_move_it_twice_as_far
     by_hand = replace(VOTES, adjacency="replace-one").event(11).event.further(2)
     exact = accounting.epsilon(dp.SelfComposedDpEvent(by_hand, 11), 1e-5, "replace-one").value
     assert made(tmp_path, site="skin").spent().value == pytest.approx(exact, rel=1e-6)
-    one_after_the_other = composed([Release(VOTES, 18, by_record=True)], 1e-5, "replace-one").value
+    one_after_the_other = composed([ReleasedSteps(VOTES, 18, by_record=True)], 1e-5, "replace-one").value
     assert exact > one_after_the_other
     # In two runs they move two sums.
     made(tmp_path / "b", site="skin").reserve("first", Cost(VOTES, 11))

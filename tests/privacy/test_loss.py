@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from murmura.privacy.accounting import epsilon, profile
-from murmura.privacy.loss import Accountant
+from murmura.privacy.loss import LossAccountant
 from tests.privacy import losses
 
 ZERO_OUT, GRID = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4
@@ -80,7 +80,7 @@ def test_what_may_be_lost_is_more_than_what_is(noise, steps):
     at = [mu * mu / 2 + mu * (6.5 + tenth / 10) for tenth in range(0, 60, 3)]
     true = [exact_delta(mu, one) for one in at]
     for grid in (2e-4, 3e-4, 4e-4, 5e-4):
-        bare, kept = (kind(ZERO_OUT, grid).compose(event) for kind in (pld.PLDAccountant, Accountant))
+        bare, kept = (kind(ZERO_OUT, grid).compose(event) for kind in (pld.PLDAccountant, LossAccountant))
         lost = max(abs(delta - float(bare.get_delta(one))) for one, delta in zip(at, true, strict=True))
         assert 3 * lost < kept.lost < 1e-13 * steps
         assert all(delta <= kept.get_delta(one) for one, delta in zip(at, true, strict=True))
@@ -98,8 +98,8 @@ def test_a_curve_is_above_the_truth_where_it_is_lowest():
 def test_parts_that_are_composed_lose_each_their_own():
     parts = [sampled(ALL_BUT, 30, 500), sampled(ALL_BUT, 40, 700), dp.GaussianDpEvent(3.0)]
     mu = math.sqrt(500 / 30**2 + 700 / 40**2 + 1 / 9)
-    found = Accountant(ZERO_OUT, GRID).compose(dp.ComposedDpEvent(parts))
-    assert found.lost > sum(Accountant(ZERO_OUT, GRID).compose(part).lost for part in parts)
+    found = LossAccountant(ZERO_OUT, GRID).compose(dp.ComposedDpEvent(parts))
+    assert found.lost > sum(LossAccountant(ZERO_OUT, GRID).compose(part).lost for part in parts)
     for delta in (1e-9, 1e-6):
         at = found.get_epsilon(delta)
         assert exact_delta(mu, at) <= delta and at == pytest.approx(dp.get_epsilon_gaussian(1 / mu, delta), rel=0.02)
@@ -108,19 +108,19 @@ def test_parts_that_are_composed_lose_each_their_own():
 def test_ordinary_figures_stay_what_they_were():
     event = sampled(0.01, 1.0, 1000)
     bare = pld.PLDAccountant(ZERO_OUT, GRID).compose(event).get_epsilon(1e-5)
-    assert bare < Accountant(ZERO_OUT, GRID).compose(event).get_epsilon(1e-5) < bare * (1 + 1e-5)
+    assert bare < LossAccountant(ZERO_OUT, GRID).compose(event).get_epsilon(1e-5) < bare * (1 + 1e-5)
 
 
 def test_an_epsilon_that_was_summed_up_too_low_is_raised():
     """The library adds up masses one by one, of which little is left where ε is nearly 0."""
     event = sampled(1e-3, 20.0, 100)
-    found = Accountant(ZERO_OUT, 1e-5).compose(event)
+    found = LossAccountant(ZERO_OUT, 1e-5).compose(event)
     for delta in (1e-7, 1e-6, 4e-6):
         assert pld.PLDAccountant.get_delta(found, found.get_epsilon(delta)) <= delta * (1 - found.share) - found.lost
 
 
 def test_releases_of_nothing_and_of_everything():
-    found = Accountant(ZERO_OUT, GRID).compose(dp.SelfComposedDpEvent(dp.NoOpDpEvent(), 5))
+    found = LossAccountant(ZERO_OUT, GRID).compose(dp.SelfComposedDpEvent(dp.NoOpDpEvent(), 5))
     assert (found.get_epsilon(1e-9), found.lost, found.get_delta(0.0)) == (0.0, 0.0, 0.0)
     found.compose(dp.GaussianDpEvent(0.0))
     assert (found.get_epsilon(1e-9), found.get_delta(1.0)) == (math.inf, 1.0)

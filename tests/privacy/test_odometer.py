@@ -17,7 +17,7 @@ from murmura.privacy import (
     PoissonSampling,
     accounting,
 )
-from murmura.privacy.composition import Release, Selection, at_most, composed
+from murmura.privacy.composition import PrivateSelection, ReleasedSteps, at_most, composed
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.odometer import anywhere, read, together, totals
@@ -43,21 +43,23 @@ def pld_of(*steps, delta=1e-5):
 @pytest.mark.parametrize(("epsilon", "three"), [(8.0, 11.31), (4.0, 5.53), (2.0, 2.83)])
 def test_three_seeds_are_worth_more_than_one_and_less_than_their_sum(epsilon, three):
     plan = replace(RECORDS, sampler=PoissonSampling(0.025)).calibrated(epsilon)
-    found = composed([Release(plan, 50)] * 3, 1e-5, ZERO_OUT)
+    found = composed([ReleasedSteps(plan, 50)] * 3, 1e-5, ZERO_OUT)
     assert found.value == pytest.approx(three, abs=0.01)
     assert found.value == pytest.approx(pld_of((0.025, plan.noise.std, 150)), rel=1e-3)
     assert epsilon < found.value < 3 * epsilon
 
 
 def test_plans_that_differ_compose_step_by_step():
-    found = composed([Release(RECORDS, 50), Release(OTHER, 20), Release(RECORDS, 10, (3, 4))], 1e-5, ZERO_OUT)
+    found = composed(
+        [ReleasedSteps(RECORDS, 50), ReleasedSteps(OTHER, 20), ReleasedSteps(RECORDS, 10, (3, 4))], 1e-5, ZERO_OUT
+    )
     assert found.value == pytest.approx(pld_of((0.04, 2.0, 62), (0.1, 3.0, 20)), rel=1e-3)
     assert max(RECORDS.epsilon().value, OTHER.epsilon().value) < found.value
 
 
 def test_unsampled_gaussians_compose_exactly():
     plain = replace(RECORDS, sampler=FullParticipation(), noise=GaussianNoise(20.0))
-    found = composed([Release(plain, 50), Release(plain, 30)], 1e-5, ZERO_OUT)
+    found = composed([ReleasedSteps(plain, 50), ReleasedSteps(plain, 30)], 1e-5, ZERO_OUT)
     assert (
         found.value == pytest.approx(dp.get_epsilon_gaussian(20 / math.sqrt(80), 1e-5)) and found.accountant == "exact"
     )
@@ -66,19 +68,22 @@ def test_unsampled_gaussians_compose_exactly():
 def test_a_record_of_a_run_that_protects_whole_sites_is_a_site_replaced():
     """Blanking one record may turn its site's update around: twice the distance, and that under either adjacency."""
     for adjacency in (ZERO_OUT, "replace-one"):
-        one = composed([Release(SITES, 11, by_record=True)], 1e-5, adjacency)
+        one = composed([ReleasedSteps(SITES, 11, by_record=True)], 1e-5, adjacency)
         assert one.value == pytest.approx(dp.get_epsilon_gaussian(11.3 / 2 / math.sqrt(11), 1e-5))
     sampled = replace(SITES, sampler=PoissonSampling(0.5))
-    assert Release(sampled, 11, by_record=True).event(ZERO_OUT) == Release(SITES, 11, by_record=True).event(ZERO_OUT)
-    assert composed([Release(SITES, 11)], 1e-5, ZERO_OUT).value < one.value
+    assert ReleasedSteps(sampled, 11, by_record=True).event(ZERO_OUT) == ReleasedSteps(SITES, 11, by_record=True).event(
+        ZERO_OUT
+    )
+    assert composed([ReleasedSteps(SITES, 11)], 1e-5, ZERO_OUT).value < one.value
 
 
 @pytest.mark.parametrize("adjacency", [ZERO_OUT, "replace-one"])
 def test_both_kinds_of_run_together(adjacency):
     """Held against a composition by Rényi divergences, which no PLD bound may exceed by much."""
-    found = composed([Release(RECORDS, 50), Release(SITES, 11, by_record=True)], 1e-5, adjacency)
+    found = composed([ReleasedSteps(RECORDS, 50), ReleasedSteps(SITES, 11, by_record=True)], 1e-5, adjacency)
     parts = [
-        composed([one], 1e-5, adjacency).value for one in (Release(RECORDS, 50), Release(SITES, 11, by_record=True))
+        composed([one], 1e-5, adjacency).value
+        for one in (ReleasedSteps(RECORDS, 50), ReleasedSteps(SITES, 11, by_record=True))
     ]
     assert max(parts) < found.value < sum(parts)
     if adjacency == ZERO_OUT:
@@ -89,38 +94,38 @@ def test_both_kinds_of_run_together(adjacency):
 
 
 def test_a_result_chosen_among_many_runs_costs_more():
-    one = composed([Release(RECORDS, 50)], 1e-5, ZERO_OUT)
-    chosen = composed([Release(RECORDS, 50)], 1e-5, ZERO_OUT, Selection(10))
+    one = composed([ReleasedSteps(RECORDS, 50)], 1e-5, ZERO_OUT)
+    chosen = composed([ReleasedSteps(RECORDS, 50)], 1e-5, ZERO_OUT, PrivateSelection(10))
     accountant = rdp.RdpAccountant(orders=[1 + tenth / 10 for tenth in range(1, 1000)])
     step = dp.PoissonSampledDpEvent(0.04, dp.GaussianDpEvent(2.0))
     accountant.compose(dp.dp_event.RepeatAndSelectDpEvent(dp.SelfComposedDpEvent(step, 50), 10, 1))
     assert chosen.value == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
     assert one.value < chosen.value < 10 * one.value
-    assert chosen.value < composed([Release(RECORDS, 50)], 1e-5, ZERO_OUT, Selection(100)).value
+    assert chosen.value < composed([ReleasedSteps(RECORDS, 50)], 1e-5, ZERO_OUT, PrivateSelection(100)).value
 
 
 @pytest.mark.parametrize("plan", [RECORDS, replace(RECORDS, sampler=FixedSizeSampling(4, 100))])
 def test_choosing_is_never_free_whatever_is_known_of_sampling(plan):
     """Under replace-one, Rényi accounting has no bound for Poisson samples: inside a selection neither."""
     for adjacency in (ZERO_OUT, "replace-one"):
-        alone = accounting.epsilon(Release(plan, 50).event(adjacency), 1e-5, adjacency, "rdp").value
-        assert composed([Release(plan, 50)], 1e-5, adjacency, Selection(1.5)).value > alone
+        alone = accounting.epsilon(ReleasedSteps(plan, 50).event(adjacency), 1e-5, adjacency, "rdp").value
+        assert composed([ReleasedSteps(plan, 50)], 1e-5, adjacency, PrivateSelection(1.5)).value > alone
 
 
 @pytest.mark.parametrize("values", [(0.5, 1.0), (10, -1.0)])
 def test_a_selection_that_cannot_be(values):
     with pytest.raises(PrivacyError, match="chosen among"):
-        Selection(*values)
+        PrivateSelection(*values)
 
 
 def test_the_largest_of_all_combinations():
-    weak, strong = Release(RECORDS, 50), Release(replace(RECORDS, noise=GaussianNoise(4.0)), 50)
+    weak, strong = ReleasedSteps(RECORDS, 50), ReleasedSteps(replace(RECORDS, noise=GaussianNoise(4.0)), 50)
     assert at_most([[weak, strong], [strong, weak, weak]], 1e-5, ZERO_OUT) == composed([weak, weak], 1e-5, ZERO_OUT)
     assert at_most([[strong], [weak]], 1e-5, ZERO_OUT) == composed([weak, strong], 1e-5, ZERO_OUT)
 
 
 def test_too_many_combinations_are_added_up():
-    many = [Release(replace(RECORDS, steps=steps, sampler=FullParticipation()), steps) for steps in range(1, 8)]
+    many = [ReleasedSteps(replace(RECORDS, steps=steps, sampler=FullParticipation()), steps) for steps in range(1, 8)]
     found = at_most([many] * 3, 1e-5, ZERO_OUT)
     assert found.value == pytest.approx(3 * composed(many[-1:], 1e-5 / 3, ZERO_OUT).value) and found.note
     assert found.value > composed(many[-1:] * 3, 1e-5, ZERO_OUT).value
@@ -128,8 +133,8 @@ def test_too_many_combinations_are_added_up():
 
 @pytest.mark.parametrize("combinations", [200, 1])
 def test_runs_that_were_chosen_cost_more_wherever_a_record_was(combinations):
-    weak, strong = Release(RECORDS, 50), Release(replace(RECORDS, noise=GaussianNoise(4.0)), 50)
-    selection = Selection(10)
+    weak, strong = ReleasedSteps(RECORDS, 50), ReleasedSteps(replace(RECORDS, noise=GaussianNoise(4.0)), 50)
+    selection = PrivateSelection(10)
     found = at_most([[weak, strong]] * 2, 1e-5, ZERO_OUT, chosen=selection, combinations=combinations)
     least = composed([weak, weak], 1e-5, ZERO_OUT, selection)
     assert found == least if combinations > 1 else found.value > least.value
@@ -145,7 +150,9 @@ def test_runs_over_the_same_records_are_found_by_digest_and_not_by_name(tmp_path
     runs = [read(first), read(second)]
     found = {one.members: one for one in totals(runs)}
     both = found[(str(first), "a"), (str(second), "b")]
-    assert both.runs == 2 and both.epsilon == composed([Release(RECORDS, 50), Release(OTHER, 20)], 1e-5, ZERO_OUT)
+    assert both.runs == 2 and both.epsilon == composed(
+        [ReleasedSteps(RECORDS, 50), ReleasedSteps(OTHER, 20)], 1e-5, ZERO_OUT
+    )
     assert found[((str(first), "b/c"),)].epsilon.value == OTHER.epsilon().value
     assert len(found) == 3 and all(one.unit == "record" for one in found.values())
     # What is y in the first run may be partly z in the second.
@@ -157,12 +164,12 @@ def test_sites_that_have_spent_alike_share_a_line(tmp_path):
     runs = [read(run_folder(tmp_path / n, {"a": "x", "b": "y"}, dict.fromkeys("ab", RECORDS))) for n in "12"]
     (one,) = totals(runs)
     assert len(one.members) == 4 and one.runs == 2
-    assert together(runs, "record") == one.epsilon == composed([Release(RECORDS, 50)] * 2, 1e-5, ZERO_OUT)
+    assert together(runs, "record") == one.epsilon == composed([ReleasedSteps(RECORDS, 50)] * 2, 1e-5, ZERO_OUT)
 
 
 def test_two_sites_with_the_same_records_in_one_run_have_spent_them_twice(tmp_path):
     (one,) = totals([read(run_folder(tmp_path / "1", {"a": "x", "b": "x"}, dict.fromkeys("ab", RECORDS)))])
-    assert one.epsilon == composed([Release(RECORDS, 50)] * 2, 1e-5, ZERO_OUT)
+    assert one.epsilon == composed([ReleasedSteps(RECORDS, 50)] * 2, 1e-5, ZERO_OUT)
 
 
 @pytest.mark.parametrize("unit", ["record", "site"])
@@ -215,7 +222,7 @@ def test_whole_sites_and_records_are_told_apart(tmp_path):
     mixed = [sites[0], read(run_folder(tmp_path / "3", {"a": "x"}, {"a": RECORDS}))]
     by_unit = {one.unit: one for one in totals(mixed)}
     assert by_unit["record"].epsilon == composed(
-        [Release(RECORDS, 50, by_record=True), Release(SITES, 11, by_record=True)], 3e-6, ZERO_OUT
+        [ReleasedSteps(RECORDS, 50, by_record=True), ReleasedSteps(SITES, 11, by_record=True)], 3e-6, ZERO_OUT
     )
     assert by_unit["site"].epsilon is None and "protects single records, and no whole site" in by_unit["site"].refused
 
@@ -234,7 +241,7 @@ def test_runs_whose_sites_are_elsewhere_count_for_every_site(tmp_path):
     assert both.runs == 2 and both.epsilon.value == pytest.approx(replace(SITES, steps=22).epsilon().value)
     assert both.epsilon == together([first, second], "site") == anywhere([first, second], "site")
     assert f"the sites of {second.name} are elsewhere" in both.remarks[1]
-    (chosen,) = totals([first, second], chosen=Selection(10))
+    (chosen,) = totals([first, second], chosen=PrivateSelection(10))
     assert chosen.epsilon.value > both.epsilon.value
     (several,) = totals([first, second], size=3)
     assert several.epsilon.value > both.epsilon.value
@@ -247,7 +254,7 @@ def test_whoever_was_in_a_simulation_may_have_been_at_a_site_elsewhere(tmp_path)
     of_records = {one.members: one for one in totals([away, here]) if one.unit == "record"}
     two, one = ((here.name, "a"), (away.name, "every site"), (here.name, "b")), ((here.name, "c"),)
     assert list(of_records) == [two, (*one, (away.name, "every site"))]
-    both = [Release(RECORDS, 50, by_record=True), Release(SITES, 11, by_record=True)]
+    both = [ReleasedSteps(RECORDS, 50, by_record=True), ReleasedSteps(SITES, 11, by_record=True)]
     assert of_records[two].epsilon == composed(both, 3e-6, ZERO_OUT) and of_records[two].runs == 2
     whole = [one for one in totals([away, here]) if one.unit == "site"]
     assert all("protects single records, and no whole site" in one.refused for one in whole)
@@ -258,7 +265,7 @@ def test_whoever_was_in_a_simulation_may_have_been_at_a_site_elsewhere(tmp_path)
 def test_the_same_records_at_two_sites_here_are_at_one_elsewhere(tmp_path):
     here, away = read(run_folder(tmp_path / "1", {"a": "x", "b": "x"}, whole=SITES)), deployed(tmp_path / "2")
     (one,) = totals([here, away])
-    assert one.epsilon == composed([Release(SITES, 11, copies=2), Release(SITES, 11)], 3e-6, ZERO_OUT)
+    assert one.epsilon == composed([ReleasedSteps(SITES, 11, copies=2), ReleasedSteps(SITES, 11)], 3e-6, ZERO_OUT)
 
 
 def test_a_run_without_privacy_on_the_same_records_leaves_no_bound(tmp_path):
@@ -355,12 +362,12 @@ def test_replacing_is_never_the_weaker_promise(tmp_path):
     runs = [read(run_folder(tmp_path / n, {"a": "x"}, {"a": plan})) for n, plan in (("1", RECORDS), ("2", other))]
     (one,) = totals(runs)
     assert one.epsilon.adjacency == "replace-one"
-    assert one.epsilon == composed([Release(RECORDS, 50), Release(other, 50)], 1e-5, "replace-one")
+    assert one.epsilon == composed([ReleasedSteps(RECORDS, 50), ReleasedSteps(other, 50)], 1e-5, "replace-one")
 
 
 def test_batches_of_fixed_size(tmp_path):
     fixed = replace(RECORDS, sampler=FixedSizeSampling(4, 100), clipping=ExampleClipping(1.5))
-    found = composed([Release(fixed, 50), Release(RECORDS, 50)], 1e-5, ZERO_OUT)
+    found = composed([ReleasedSteps(fixed, 50), ReleasedSteps(RECORDS, 50)], 1e-5, ZERO_OUT)
     assert found.value < math.inf and found.value > max(fixed.epsilon().value, RECORDS.epsilon().value)
 
 

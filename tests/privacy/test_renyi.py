@@ -6,7 +6,7 @@ import dp_accounting as dp
 import pytest
 
 from murmura.privacy import DiscreteGaussianNoise, PoissonSampling, SkellamNoise, renyi
-from murmura.privacy.renyi import Accountant, IntegerNoiseDpEvent
+from murmura.privacy.renyi import IntegerNoiseDpEvent, RenyiAccountant
 from tests.privacy.plans import of_records
 
 
@@ -15,10 +15,10 @@ def test_the_accountant_adds_curves_up(noise):
     event = IntegerNoiseDpEvent(noise, 8, 8)
     orders = [2, 3.5, 7]
     composed = dp.ComposedDpEvent([dp.SelfComposedDpEvent(event, 11), dp.GaussianDpEvent(2.0)])
-    found = Accountant(orders).compose(composed).rdp
+    found = RenyiAccountant(orders).compose(composed).rdp
     assert found[[0, 2]] == pytest.approx([11 * event.renyi(order) + order / 8 for order in (2, 7)])
     assert found[1] == math.inf  # no bound is known there
-    assert Accountant(orders).compose(event.further(3)).rdp[0] > 6 * Accountant(orders).compose(event).rdp[0]
+    assert RenyiAccountant(orders).compose(event.further(3)).rdp[0] > 6 * RenyiAccountant(orders).compose(event).rdp[0]
 
 
 def divergence(rate, sigma, order):
@@ -33,7 +33,7 @@ def divergence(rate, sigma, order):
 @pytest.mark.parametrize(("rate", "sigma"), [(0.04, 2.0), (1e-3, 1e3), (1e-3, 1e6), (1e-8, 1.0), (1e-9, 100.0)])
 def test_rounding_leaves_no_divergence_too_small(rate, sigma):
     orders = [2, 3, 8, 20]
-    found = Accountant(orders).compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(sigma))).rdp
+    found = RenyiAccountant(orders).compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(sigma))).rdp
     for order, value in zip(orders, found, strict=True):
         exact = divergence(rate, sigma, order)
         assert exact <= value <= exact * (1 + 1e-9) + 1e-11
@@ -44,7 +44,7 @@ def test_next_to_no_influence_is_not_none():
     plan = of_records(sampler=PoissonSampling(1e-3), steps=1, delta=1e-12).with_noise(1e6)
     assert plan.epsilon(accountant="rdp").value > 0  # at ε = 0, δ is 1e-3·(2Φ(1/2z) − 1) = 4e-10
     fixed = dp.SampledWithoutReplacementDpEvent(200, 8, dp.GaussianDpEvent(1e10))
-    found = Accountant([2, 8], dp.NeighboringRelation.REPLACE_ONE).compose(dp.SelfComposedDpEvent(fixed, 50))
+    found = RenyiAccountant([2, 8], dp.NeighboringRelation.REPLACE_ONE).compose(dp.SelfComposedDpEvent(fixed, 50))
     assert (found.rdp >= 49 * found.orders / 2e20).all()
 
 

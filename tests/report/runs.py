@@ -8,7 +8,7 @@ from typing import Any
 from murmura.report.table import Row, table
 from murmura.runs import RunFolder, names, read_all
 from murmura.runs.audit import AuditedModel, Histogram, Separation
-from murmura.runs.schema import Environment, Exclusions, Measured, SiteReport, Summary
+from murmura.runs.schema import Environment, Exclusions, MeasuredOn, SiteReport, Summary
 
 NOISE = {"type": "differential privacy", "unit": "record", "added_by": "site", "mechanism": "Gaussian"}
 RELEASED = {"verb": "train", "field": "adapter", "kind": "weights", "what": "adapter tensors", "note": ""}
@@ -47,7 +47,7 @@ def write_run(
     kind: str = "instruction",
     name: str | None = None,
     more: str = "",
-    measured: Measured | None = None,
+    measured: MeasuredOn | None = None,
 ) -> Path:
     """A run of two rounds; its totals are 4.5 MB up, 9 MB down, 90 s.
 

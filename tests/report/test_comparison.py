@@ -9,7 +9,7 @@ from murmura.report.page import render
 from murmura.report.run_facts import facts
 from murmura.report.sections.results import results
 from murmura.runs import read_all
-from murmura.runs.schema import Measured, RecordSet
+from murmura.runs.schema import MeasuredOn, RecordSet
 from tests.report.runs import metrics, rows_of, write_run
 
 DATA = 'train = "/data/clinic/sites"\nheldout = "/data/clinic/heldout.jsonl"\ntemplate = "chat"\nmax_length = 256\n'
@@ -18,7 +18,7 @@ ALL = ("Held-out loss", "Held-out ROUGE-L", "Leakage (AUC)", "Leakage of single 
 
 def measured(digest="a" * 64, count=32, others=None):
     heldout = RecordSet(count, digest)
-    return Measured(heldout, RecordSet(count, others) if others else heldout, RecordSet(0, "none"))
+    return MeasuredOn(heldout, RecordSet(count, others) if others else heldout, RecordSet(0, "none"))
 
 
 def pair(tmp_path, first=None, second=None):

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from murmura import report
-from murmura.privacy.standing import Standing as Spent
+from murmura.privacy.standing import RowSummary as Spent
 from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
 from murmura.report.page import render
-from murmura.report.standing import Standing, costs, leaks, promised
+from murmura.report.standing import RowSummary, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, PERSONAL
@@ -30,7 +30,7 @@ def ended(folder, **figures):
 
 def standing(label, leakage=None, epsilon=None, sent=1e6, **more):
     told = {"ends": None, "few": False, "outside": False, "told": "at δ = 1e-05", "refused": "", "seconds": None}
-    return Standing(label=label, leakage=leakage, epsilon=epsilon, sent=sent, **(told | more))
+    return RowSummary(label=label, leakage=leakage, epsilon=epsilon, sent=sent, **(told | more))
 
 
 def test_a_single_run_is_told_by_what_training_changed(tmp_path):

@@ -13,7 +13,7 @@ from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import RESUMED
-from murmura.runs.schema import Measured, RecordSet, Resumption, SiteReport
+from murmura.runs.schema import MeasuredOn, RecordSet, Resumption, SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, SITES
@@ -70,7 +70,7 @@ def test_seeds_that_were_measured_on_other_records_share_a_row_only_where_each_d
             seed=seed,
             kind=kind,
             more=f'train = "sites"\nheldout = "heldout.jsonl"\n{drawn}',
-            measured=Measured(records, records, RecordSet(0, "none")),
+            measured=MeasuredOn(records, records, RecordSet(0, "none")),
         )
         for seed, records in enumerate(sets)
     ]

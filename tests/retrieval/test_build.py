@@ -7,7 +7,7 @@ import pytest
 
 from murmura.data.records import Instruction
 from murmura.errors import DataError, ModelError
-from murmura.retrieval.build import Origin, Reading, build
+from murmura.retrieval.build import Origin, SourceOptions, build
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import Pool
 from murmura.retrieval.texts import text_hash
@@ -29,7 +29,7 @@ def make(tmp_path):
         origins = [Origin.of(str(one)) for one in sources]
         out = tmp_path / "pool"
         cache = tmp_path / "cache"
-        return build(origins, out, encoder or Tiny(), Reading(**reading), overwrite=overwrite, cache=cache)
+        return build(origins, out, encoder or Tiny(), SourceOptions(**reading), overwrite=overwrite, cache=cache)
 
     return made
 

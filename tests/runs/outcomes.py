@@ -3,11 +3,11 @@
 import math
 
 from murmura.runs import RunFolder
-from murmura.runs.augment import Example, Given, Guarantee, Point, ScoreHistogram, Selection, Similarity
+from murmura.runs.augment import CentresGuarantee, Example, Given, MapPoint, PublicSelection, ScoreHistogram, Similarity
 from murmura.runs.evolution import CurvePoint, Generation
 from murmura.runs.names import CURVE, EVOLUTION
 
-SELECTION = Selection(
+SELECTION = PublicSelection(
     1,
     "FedDCA",
     {
@@ -20,9 +20,9 @@ SELECTION = Selection(
     domain="code",
     coverage=0.75,
     examples=(Example("a", "code", 0.75, "Sort a list.", "nearest to centre 2"),),
-    points=(Point(0.5, -1.25, "fetched", "code"), Point(0.0, 2.0, "pool", "code")),
+    points=(MapPoint(0.5, -1.25, "fetched", "code"), MapPoint(0.0, 2.0, "pool", "code")),
     histogram=ScoreHistogram((0.0, 0.5, 1.0), {"code": (1, 1), "math": (2, 0)}),
-    guarantee=Guarantee(math.inf, 1e-5, "zero-out", "the plan"),
+    guarantee=CentresGuarantee(math.inf, 1e-5, "zero-out", "the plan"),
     centres=8,
     alone=1,
 )

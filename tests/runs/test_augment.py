@@ -6,7 +6,7 @@ import pytest
 
 from murmura.errors import CheckpointError
 from murmura.runs import RunFolder, read
-from murmura.runs.augment import Given, Selection
+from murmura.runs.augment import Given, PublicSelection
 from murmura.runs.names import AUGMENT
 from tests.report.runs import write_run
 from tests.runs.outcomes import SELECTION
@@ -31,4 +31,4 @@ def test_sums_over_sites():
     assert SELECTION.rows == 4
     assert SELECTION.by_domain == {"code": 2, "math": 2}
     assert SELECTION.mean_similarity == (3 * 0.5 + 0.25) / 4
-    assert Selection(1, "random", {"a": Given(2, 0, 9, {"code": 2})}).mean_similarity is None
+    assert PublicSelection(1, "random", {"a": Given(2, 0, 9, {"code": 2})}).mean_similarity is None

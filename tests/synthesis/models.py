@@ -2,7 +2,7 @@
 
 import torch
 
-from murmura.models import Loaded
+from murmura.models import LoadedModel
 from tests.conftest import WORDS, make_llama, restless
 from tests.federation.world import make_workbench
 
@@ -28,7 +28,7 @@ def word_tokenizer():
 def masked():
     """A BERT over whole words. Its vocabulary is larger than the tokenizer's, as it is where sizes are rounded up."""
     tokenizer = word_tokenizer()
-    return Loaded(restless(_bert(len(tokenizer) + 5)), tokenizer, "tiny-bert", "built", "tiny-bert")
+    return LoadedModel(restless(_bert(len(tokenizer) + 5)), tokenizer, "tiny-bert", "built", "tiny-bert")
 
 
 def _bert(vocabulary):

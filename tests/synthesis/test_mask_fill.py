@@ -5,7 +5,7 @@ import torch
 
 from murmura.errors import ConfigError, ModelError
 from murmura.generation.sampling import Sampling, filtered
-from murmura.models import Loaded
+from murmura.models import LoadedModel
 from murmura.streams import Stream
 from murmura.synthesis import mask_fill
 from murmura.synthesis.mask_fill import MaskFill
@@ -99,7 +99,7 @@ def test_what_cannot_be_masked_stays_and_what_is_too_long_is_cut(loaded):
 
 
 def test_what_makes_no_sense_is_refused(loaded, tokenizer):
-    causal = Loaded(make_llama(tokenizer), tokenizer, "tiny-llama", "built", "tiny-llama")
+    causal = LoadedModel(make_llama(tokenizer), tokenizer, "tiny-llama", "built", "tiny-llama")
     with pytest.raises(ModelError, match="tiny-llama: is no masked language model"):
         MaskFill(causal)
     with pytest.raises(ConfigError, match="texts of 2 tokens"):

@@ -23,7 +23,7 @@ from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import Centres, cluster
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import Pool
-from murmura.retrieval.search import Found, nearest
+from murmura.retrieval.search import Nearest, nearest
 from murmura.runs.audit import Centred, CentreShare
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def guesses(
     return found
 
 
-def _closest(own: Found, others: Found, public: Found) -> tuple[Whose, int | None, float]:
+def _closest(own: Nearest, others: Nearest, public: Nearest) -> tuple[Whose, int | None, float]:
     """Of equally near ones the site's own: whoever finds a copy of a record has found the record."""
     scores = [float(one.scores[0]) if len(one.scores) else -np.inf for one in (own, others, public)]
     best = int(np.argmax(scores))

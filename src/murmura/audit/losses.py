@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from murmura.audit.membership import Sample
+from murmura.audit.membership import AuditSample
 from murmura.federation.server.transcript import TranscriptRound
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
@@ -64,7 +64,7 @@ class Losses:
 
 
 def losses(
-    task: Task, bench: ModelRuntime, rounds: Sequence[TranscriptRound], sample: Sample, lora: LoraSpec | None
+    task: Task, bench: ModelRuntime, rounds: Sequence[TranscriptRound], sample: AuditSample, lora: LoraSpec | None
 ) -> Losses:
     """Read all records with all that was kept; many models share batches.
 

@@ -29,7 +29,7 @@ _LEAST = 1e-6  # of σ, which is 0 where the model is sure of a token
 
 
 @dataclass(frozen=True)
-class Sample:
+class AuditSample:
     """The records that are scored.
 
     Attributes:
@@ -43,7 +43,7 @@ class Sample:
     others: Sequence[Any]
 
     @staticmethod
-    def drawn(members: Mapping[str, Sequence[Any]], others: Sequence[Any], most: int, stream: Stream) -> Sample:
+    def drawn(members: Mapping[str, Sequence[Any]], others: Sequence[Any], most: int, stream: Stream) -> AuditSample:
         """At most so many members of all sites together, all as likely, and at most so many others."""
         every = [(site, place) for site, own in members.items() for place in range(len(own))]
         chosen = set((stream / "members").python().sample(every, min(most, len(every))))
@@ -51,7 +51,7 @@ class Sample:
             site: [place for place in range(len(own)) if (site, place) in chosen] for site, own in members.items()
         }
         places = {site: own for site, own in places.items() if own}
-        return Sample(
+        return AuditSample(
             {site: [members[site][place] for place in own] for site, own in places.items()},
             places,
             (stream / "others").python().sample(others, min(most, len(others))),
@@ -88,7 +88,7 @@ class Scorer:
         sampling: of which ``CloseScores.drawn`` tells.
     """
 
-    def __init__(self, task: Task, runtime: ModelRuntime, sample: Sample, sampling: Sampling) -> None:
+    def __init__(self, task: Task, runtime: ModelRuntime, sample: AuditSample, sampling: Sampling) -> None:
         self.runtime, self.sample = runtime, sample
         self._reader = Reader(_closely(task, sampling))
 

@@ -12,7 +12,7 @@ from murmura import __version__
 from murmura.audit.attack_scores import AttackScores
 from murmura.audit.centres import attacked
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
-from murmura.audit.membership import Readings, Sample, Scorer, measured, scored
+from murmura.audit.membership import AuditSample, Readings, Scorer, measured, scored
 from murmura.audit.published import published
 from murmura.audit.subject import Subject, subject
 from murmura.audit.synthetic import compared
@@ -86,7 +86,7 @@ def audit(path: Path, options: Options) -> Audit:
 def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit, list[Line]]:
     task, stream = what.experiment.task, what.stream / "audit"
     members, missing = reachable(what)
-    sample = Sample.drawn(members, what.others, options.records, stream)
+    sample = AuditSample.drawn(members, what.others, options.records, stream)
     if not sample.count:
         fix = "Audit a run whose sites have labelled records, or have left their adapters."
         raise DataError("no site has a record that can be attacked", where=" ".join(missing) or None, fix=fix)
@@ -132,7 +132,7 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
 
 
 def _records(
-    task: Task, target: str, sample: Sample, readings: Readings, found: Mapping[str, AttackScores]
+    task: Task, target: str, sample: AuditSample, readings: Readings, found: Mapping[str, AttackScores]
 ) -> list[Line]:
     """Every record's scores; of a text also the log-probability with which one try gives it."""
     lines: list[Line] = []

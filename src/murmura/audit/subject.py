@@ -17,7 +17,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
 from murmura.experiment.inputs import require_same_inputs
 from murmura.experiment.prepare import records_of
-from murmura.experiment.released import Released
+from murmura.experiment.released import RunModels
 from murmura.experiment.trained import finished
 from murmura.experiment.validate import method_of
 from murmura.federation.server.transcript import TranscriptRound, kept_rounds
@@ -47,7 +47,7 @@ class Subject:
 
     experiment: Experiment
     runtime: ModelRuntime
-    models: Released
+    models: RunModels
     records: Mapping[str, Sequence[Any]]
     members: Mapping[str, Sequence[Any]]
     others: Sequence[Any]
@@ -77,7 +77,7 @@ def subject(path: Path) -> Subject:
             fix="Audit a simulation; real sites measure leakage themselves: evaluation.attacks = true.",
         )
     require_same_inputs(folder, experiment)
-    released = Released(experiment, folder)
+    released = RunModels(experiment, folder)
     runtime = runtime_over(experiment, released.bank, released.tokenizer, released.start)
     stream = Stream(experiment.run.seed)
     method = method_of(experiment)

@@ -9,7 +9,7 @@ from typing import Any
 from murmura.audit.attack_scores import AttackScores
 from murmura.audit.curious import FEDMIA, RMIA, TRAJECTORY, fedmia, rmia, trajectory
 from murmura.audit.losses import Losses, losses, plain
-from murmura.audit.membership import Sample
+from murmura.audit.membership import AuditSample
 from murmura.audit.subject import Subject
 from murmura.training.adapter import State
 
@@ -47,7 +47,7 @@ def reachable(what: Subject) -> tuple[Mapping[str, Sequence[Any]], list[str]]:
     return own, [f"Of these sites there is no adapter: {', '.join(gone)}."] if gone else []
 
 
-def targets(what: Subject, sample: Sample, missing: list[str]) -> Iterator[Target]:
+def targets(what: Subject, sample: AuditSample, missing: list[str]) -> Iterator[Target]:
     """All that there is to attack.
 
     Args:

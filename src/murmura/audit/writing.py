@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from murmura.audit.attack_scores import DRAWS, ENDS
-from murmura.audit.membership import Sample
+from murmura.audit.membership import AuditSample
 from murmura.generation.sampling import Sampling
 from murmura.measure.heldout import continued
 from murmura.measure.text import References
@@ -22,7 +22,7 @@ from murmura.training.adapter import State
 
 
 def completed(
-    target: str, models: Mapping[str, State], sample: Sample, bench: ModelRuntime, most: int, stream: Stream
+    target: str, models: Mapping[str, State], sample: AuditSample, bench: ModelRuntime, most: int, stream: Stream
 ) -> Written:
     """Records' own prompts, continued greedily (Carlini et al. 2023): ROUGE-L with the true response.
 
@@ -50,7 +50,7 @@ def completed(
 def begun(
     target: str,
     models: Mapping[str, State],
-    sample: Sample,
+    sample: AuditSample,
     bench: ModelRuntime,
     texts: int,
     sampling: Sampling,

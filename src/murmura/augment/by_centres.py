@@ -26,7 +26,7 @@ from murmura.retrieval.approximate import Index
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import LONGEST, Centres
 from murmura.retrieval.projector import Projector, ProjectorTraining, train
-from murmura.retrieval.search import Found, in_turn, nearest
+from murmura.retrieval.search import Nearest, in_turn, nearest
 from murmura.retrieval.selection import covering, facility_location, greedy
 from murmura.units import FLOAT32
 
@@ -121,7 +121,7 @@ class ByCentres(FromPool):
         """
 
     @abstractmethod
-    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
+    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Nearest]]:
         """For each site what is found for each of its queries [m, d]."""
 
     def why(self, chosen: Chosen, place: int) -> str:
@@ -133,7 +133,7 @@ class ByCentres(FromPool):
             f"{self.scored_by}"
         )
 
-    def ranked(self, pool: Pool, queries: Vectors, without: Rows, *, apart: bool, shares: int = 1) -> list[Found]:
+    def ranked(self, pool: Pool, queries: Vectors, without: Rows, *, apart: bool, shares: int = 1) -> list[Nearest]:
         """What is nearest to each query, as much as ``afford`` says.
 
         Args:
@@ -145,7 +145,7 @@ class ByCentres(FromPool):
 
         search = self._search(pool)
 
-        def near(points: Vectors, without: Rows, by: Callable[..., list[Found]] = search) -> list[Found]:
+        def near(points: Vectors, without: Rows, by: Callable[..., list[Nearest]] = search) -> list[Nearest]:
             withheld = [without] * len(points)
             return self.afford(pool, lambda most: by(points, pool.vectors, most, below=below, without=withheld), shares)
 
@@ -153,7 +153,7 @@ class ByCentres(FromPool):
             return near(queries, without)
         if self.config.bytes is None:
             return near(queries, without, partial(in_turn, search=search))
-        found: list[Found] = []
+        found: list[Nearest] = []
         for query in queries:  # one after the other, since in bytes nobody knows before how many rows each has
             taken = [without, *(one.rows for one in found)]
             found += near(query[None], np.concatenate(taken))
@@ -163,7 +163,7 @@ class ByCentres(FromPool):
         own = super().identity(pool)
         return own if self.config.search == "exact" else f"{own} {self._indexed(pool).about.file.sha256}"
 
-    def _search(self, pool: Pool) -> Callable[..., list[Found]]:
+    def _search(self, pool: Pool) -> Callable[..., list[Nearest]]:
         if self.config.search == "exact":
             return partial(nearest, device=self.device)
         return self._indexed(pool).nearest
@@ -246,7 +246,7 @@ class ByCentres(FromPool):
 class _OneCentre(ByCentres):
     """Fetches for one centre of each site; what is as similar to it as ``alpha`` is left out."""
 
-    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
+    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Nearest]]:
         present = [own for own in queries if len(own)]
         if not present:
             return [[] for _ in queries]
@@ -307,9 +307,9 @@ class Direct(ByCentres):
     ) -> list[list[int]]:
         return [list(range(len(own))) for own in placed]
 
-    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Found]]:
+    def fetch(self, pool: Pool, queries: Sequence[Vectors], sent: Sequence[Centres]) -> list[list[Nearest]]:
         without = self.withheld
-        fetched: list[list[Found]] = []
+        fetched: list[list[Nearest]] = []
         for own, centres in zip(queries, sent, strict=True):
             if not len(own):
                 fetched.append([])
@@ -320,7 +320,7 @@ class Direct(ByCentres):
                 without = np.union1d(without, [row for one in fetched[-1] for row in one.rows]).astype(np.int64)
         return fetched
 
-    def _cut(self, found: list[Found], centres: Centres) -> list[Found]:
+    def _cut(self, found: list[Nearest], centres: Centres) -> list[Nearest]:
         """Equal shares are rounded up: what is more than a site may have goes, from the smallest clusters of those that
         have a whole share. Where little is left to find, some have less."""
         if self.config.bytes is not None:
@@ -329,7 +329,7 @@ class Direct(ByCentres):
         surplus = max(0, counts.sum() - self.config.records)  # fewer than there are whole shares
         by_size = np.argsort(centres.sizes, kind="stable")
         for centre in by_size[counts[by_size] == counts.max()][:surplus]:
-            found[centre] = Found(found[centre].rows[:-1], found[centre].scores[:-1])
+            found[centre] = Nearest(found[centre].rows[:-1], found[centre].scores[:-1])
         return found
 
 

@@ -15,7 +15,7 @@ from murmura.augment.strategies import Chosen, FromPool, Rows, sent
 from murmura.errors import ConfigError, RunError
 from murmura.retrieval.texts import text_hash
 from murmura.runs import names
-from murmura.runs.augment import Given, Selection
+from murmura.runs.augment import Given, PublicSelection
 
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
@@ -48,7 +48,7 @@ class Augmentation:
             RunError: too few sites answer.
         """
         kept = server.store.setdefault(_KEPT, {"pool": self._identity, "selections": []})
-        selections = [TypeAdapter(Selection).validate_python(one) for one in kept["selections"]]
+        selections = [TypeAdapter(PublicSelection).validate_python(one) for one in kept["selections"]]
         if self.strategy.config.is_due(round):
             server.store.pop(_GIVEN, None)
             selections = [replace(one, points=()) for one in selections]  # many, and no page shows earlier ones
@@ -73,7 +73,7 @@ class Augmentation:
             fix = "Bring it back as it was, or start another run."
             raise ConfigError(what, where=str(self.pool.folder), fix=fix)
 
-    def _select(self, server: Server, fleet: Fleet, round: int) -> Selection:
+    def _select(self, server: Server, fleet: Fleet, round: int) -> PublicSelection:
         answered, sites = self._give(server, fleet, fleet.sites, round)
         if missing := [site for site in fleet.sites if site not in sites]:
             then = self._then(server)
@@ -93,7 +93,7 @@ class Augmentation:
         when = "of a later round, if they answer anything" if server.publication.tells_sites else "of every round"
         return f"they are asked again at the beginning {when}"
 
-    def _late(self, server: Server, fleet: Fleet, last: Selection) -> list[str]:
+    def _late(self, server: Server, fleet: Fleet, last: PublicSelection) -> list[str]:
         """Sites that have missed the last choice and answer again. Who answers tells who was asked: where cohorts are
         secret, all that have missed it."""
         if not self._asks_again:
@@ -101,7 +101,9 @@ class Augmentation:
         heard = fleet.answering if server.publication.tells_sites else fleet.sites
         return [site for site in fleet.sites if site in heard and site not in last.sites]
 
-    def _joined_by(self, late: Sequence[str], last: Selection, server: Server, fleet: Fleet, round: int) -> Selection:
+    def _joined_by(
+        self, late: Sequence[str], last: PublicSelection, server: Server, fleet: Fleet, round: int
+    ) -> PublicSelection:
         """The last choice with what these sites are given now; that one does not answer stops no run."""
         try:
             answered, sites = self._give(server, fleet, late, round)

@@ -19,7 +19,7 @@ from murmura.privacy.reported import ReportedEpsilons
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.noisy import noisy_centres, plan_of
-from murmura.runs.augment import Guarantee
+from murmura.runs.augment import CentresGuarantee
 from murmura.runs.names import REPORTED
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def asked(server: Server, config: AugmentConfig, sites: Sequence[str]) -> None:
     reported(server).asked(asking, server.round, lambda times: _plan(config, times).epsilon().value)
 
 
-def guaranteed(server: Server, config: AugmentConfig) -> Guarantee:
+def guaranteed(server: Server, config: AugmentConfig) -> CentresGuarantee:
     """What holds for every site that was asked, whether it still answers or not."""
     worst = reported(server).worst
     words = _plan(config, reported(server).most_asked).describe()
-    return Guarantee(worst["epsilon"], config.noise_delta, "zero-out", words, worst["refused"])
+    return CentresGuarantee(worst["epsilon"], config.noise_delta, "zero-out", words, worst["refused"])

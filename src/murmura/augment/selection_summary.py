@@ -13,7 +13,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import Chosen, FromPool, Rows, weigh
 from murmura.retrieval.coverage import coverage
 from murmura.retrieval.map import histogram, plane
-from murmura.runs.augment import Example, Given, Point, Selection, Similarity
+from murmura.runs.augment import Example, Given, MapPoint, PublicSelection, Similarity
 
 if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
@@ -43,7 +43,7 @@ def told(
     sites: Mapping[str, Given],
     round: int,
     stream: Stream,
-) -> Selection:
+) -> PublicSelection:
     """The whole choice.
 
     Args:
@@ -57,7 +57,7 @@ def told(
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.rows for one in chosen.values())]))
     scored = [one for one in chosen.values() if one.scores is not None]
     domains = [name for one in scored for name in _domains(pool, one.rows)]
-    return Selection(
+    return PublicSelection(
         round=round,
         strategy=strategy.title + (", projected" if config.site_encoder else ""),
         sites=sites,
@@ -78,7 +78,7 @@ def told(
 
 
 def centres_of(answered: Iterable[Chosen], config: AugmentConfig) -> tuple[int | None, int | None]:
-    """How many centres sites have sent, and how many of them are of one record; see ``Selection``."""
+    """How many centres sites have sent, and how many of them are of one record; see ``PublicSelection``."""
     sizes = [one.sizes for one in answered if one.sizes is not None]
     if not sizes:
         return None, None
@@ -113,7 +113,7 @@ def _examples(strategy: FromPool, pool: Pool, chosen: Mapping[str, Chosen]) -> t
     return tuple(found)
 
 
-def _points(pool: Pool, domain: str, fetched: Rows, stream: Stream) -> tuple[Point, ...]:
+def _points(pool: Pool, domain: str, fetched: Rows, stream: Stream) -> tuple[MapPoint, ...]:
     """Some of the domain and some of what was fetched, in one plane."""
     shown = [
         (stream / kind).numpy().choice(rows, min(_POINTS, len(rows)), replace=False)
@@ -123,6 +123,6 @@ def _points(pool: Pool, domain: str, fetched: Rows, stream: Stream) -> tuple[Poi
     places = plane(pool.vectors[rows], (stream / "plane").integer() % 2**32)
     kinds = ["pool"] * len(shown[0]) + ["fetched"] * len(shown[1])
     return tuple(
-        Point(float(x), float(y), kind, name)  # type: ignore[arg-type]
+        MapPoint(float(x), float(y), kind, name)  # type: ignore[arg-type]
         for (x, y), kind, name in zip(places, kinds, _domains(pool, rows), strict=True)
     )

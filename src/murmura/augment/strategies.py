@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from murmura.augment.config import AugmentConfig
 from murmura.federation.forecast import Forecast, Work
-from murmura.retrieval.search import Found
+from murmura.retrieval.search import Nearest
 
 if TYPE_CHECKING:
     from murmura.data.records import Instruction
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.retrieval.pool import Pool
-    from murmura.runs.augment import Guarantee
+    from murmura.runs.augment import CentresGuarantee
     from murmura.streams import Stream
 
 Rows = npt.NDArray[np.int64]
@@ -144,7 +144,7 @@ class FromPool(Strategy):
     """
 
     scored_by: str = ""
-    guarantee: Guarantee | None = None
+    guarantee: CentresGuarantee | None = None
 
     def __init__(self, config: AugmentConfig, withheld: Rows | None = None, device: str | None = None) -> None:
         super().__init__(config)
@@ -184,7 +184,7 @@ class FromPool(Strategy):
         """The randomness of a choice."""
         return server.stream / "augment" / round
 
-    def afford(self, pool: Pool, rank: Callable[[int], Sequence[Found]], shares: int = 1) -> list[Found]:
+    def afford(self, pool: Pool, rank: Callable[[int], Sequence[Nearest]], shares: int = 1) -> list[Nearest]:
         """Of each ranking of rows as many from its beginning as a site may be given, counted in records or bytes.
 
         Args:
@@ -199,7 +199,7 @@ class FromPool(Strategy):
             found = rank(most)
             fit = [int(np.searchsorted(np.cumsum(weigh(pool.records(one.rows))), budget, "right")) for one in found]
             if all(count < len(one.rows) or len(one.rows) < most for count, one in zip(fit, found, strict=True)):
-                return [Found(one.rows[:count], one.scores[:count]) for count, one in zip(fit, found, strict=True)]
+                return [Nearest(one.rows[:count], one.scores[:count]) for count, one in zip(fit, found, strict=True)]
             most *= 2
 
 
@@ -224,10 +224,10 @@ class RandomRows(FromPool):
         return "drawn at random"
 
 
-def beginnings(rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> Callable[[int], list[Found]]:
+def beginnings(rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> Callable[[int], list[Nearest]]:
     """A ranking, as ``afford`` takes it; without scores all are 0."""
     own = np.zeros(len(rows), np.float32) if scores is None else scores
-    return lambda most: [Found(rows[:most], own[:most])]
+    return lambda most: [Nearest(rows[:most], own[:most])]
 
 
 def strategy(config: AugmentConfig) -> Strategy:

@@ -43,7 +43,7 @@ from murmura.third_party import settle
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
 
 
-class Verbs(TyperGroup):
+class Commands(TyperGroup):
     """Reports a user's mistake in one red line, and how to resume after an interruption, without tracebacks."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -89,7 +89,11 @@ def _parting(words: list[str], verb: str | None, interrupt: KeyboardInterrupt) -
 # Without typer's own tracebacks: they can print local variables, and those hold private records.
 # And without its suggestions, which come after the same ones of the library below it.
 app = typer.Typer(
-    cls=Verbs, no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+    cls=Commands,
+    no_args_is_help=True,
+    suggest_commands=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 app.command("run")(run.run)
 app.command("compare")(compare.compare)

@@ -65,11 +65,11 @@ def build(
     Of records with the same instruction and input the first is kept. Vectors are kept in the cache as they come: stop
     at any time with Ctrl-C; the same command resumes it.
     """
-    from murmura.retrieval.build import Origin, Reading
+    from murmura.retrieval.build import Origin, SourceOptions
     from murmura.retrieval.build import build as make
     from murmura.retrieval.encoder import Encoder
 
-    reading = Reading(dict(map(mapping, field or [])), split, without or [], without_private or [], skip_bad)
+    reading = SourceOptions(dict(map(mapping, field or [])), split, without or [], without_private or [], skip_bad)
     _print(make([Origin.of(text) for text in sources], out, Encoder(encoder), reading, overwrite=overwrite))
 
 

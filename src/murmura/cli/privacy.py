@@ -192,7 +192,7 @@ def spent(
     from murmura.privacy import composition, odometer
 
     _require_choice(chosen_among, shape)
-    chosen = None if chosen_among is None else composition.Selection(chosen_among, shape)
+    chosen = None if chosen_among is None else composition.PrivateSelection(chosen_among, shape)
     read = [odometer.read(folder) for folder in dict.fromkeys(runs)]
     totals = odometer.totals(read, delta, chosen, group)
     units = sorted({one.unit for one in totals if one.runs < len(read)})
@@ -271,15 +271,15 @@ def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:
 
 def _more(plan: PrivacyPlan, group: int, chosen_among: float | None, shape: float) -> dict[str, Epsilon]:
     """What else is asked of a plan: ε of a group, and of one result of several."""
-    from murmura.privacy.composition import Release, Selection, composed
+    from murmura.privacy.composition import PrivateSelection, ReleasedSteps, composed
 
     _require_choice(chosen_among, shape)
     found: dict[str, Epsilon] = {}
-    release = Release(plan, plan.steps)
+    release = ReleasedSteps(plan, plan.steps)
     if group != 1:
         found[f"any {group} units together"] = composed([release], plan.delta, plan.adjacency, size=group)
     if chosen_among is not None:
-        words, chosen = f"chosen among {chosen_among:g} runs on average", Selection(chosen_among, shape)
+        words, chosen = f"chosen among {chosen_among:g} runs on average", PrivateSelection(chosen_among, shape)
         found[words] = composed([release], plan.delta, plan.adjacency, chosen)
     return found
 

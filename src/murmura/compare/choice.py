@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from murmura.compare.config import Limits
-from murmura.compare.outcome import LEAKAGE, Result, better, compared
+from murmura.compare.outcome import LEAKAGE, ArmResult, better, compared
 from murmura.measure.figure import GUESSING
 from murmura.measure.statistics import Difference
 from murmura.privacy.plan import USELESS
@@ -14,7 +14,7 @@ from murmura.units import bound, count, decimal, listing, several, size
 
 
 @dataclass(frozen=True)
-class Choice:
+class Recommendation:
     """What to take.
 
     Attributes:
@@ -26,7 +26,7 @@ class Choice:
     sentences: tuple[str, ...]
 
 
-def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
+def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommendation:
     """Of the arms that keep the limits the one with the best utility, by its mean.
 
     Args:
@@ -39,17 +39,17 @@ def choose(results: Sequence[Result], limits: Limits, kind: str) -> Choice:
     asked = _asked(limits)
     if not within:
         why = "; ".join(f"{arm}: {listing(reasons)}" for arm, reasons in broken.items())
-        return Choice(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
+        return Recommendation(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
     taken = max(within, key=_worth)
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     told += _doubts(taken, limits)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
     told += _others(taken, measured, broken)
-    return Choice(taken.arm, tuple(told))
+    return Recommendation(taken.arm, tuple(told))
 
 
-def broken_limits(one: Result, limits: Limits) -> list[str]:
+def broken_limits(one: ArmResult, limits: Limits) -> list[str]:
     """Why an arm cannot be chosen, in words: a seed that led to nothing, or a limit; what was not measured or not
     guaranteed is not kept."""
     found = []
@@ -84,7 +84,7 @@ def _beyond(value: float, limit: float) -> str:
     )
 
 
-def described(one: Result) -> str:
+def described(one: ArmResult) -> str:
     """Utility, leakage by what is the strongest on it, guarantee and bytes of an arm, in a line."""
     assert one.utility is not None
     name, leaks = one.utility_figure.title.lower(), one.by_strongest.leakage
@@ -93,7 +93,7 @@ def described(one: Result) -> str:
     return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {size(one.bytes)} travel"
 
 
-def _promised(one: Result) -> str:
+def _promised(one: ArmResult) -> str:
     """Its ε, and for what that is."""
     return f"ε is {bound(one.epsilon or 0.0)}{f' {one.promise}' if one.promise else ''}"
 
@@ -109,11 +109,11 @@ def _asked(limits: Limits) -> str:
     return listing(told) if told else ""
 
 
-def _worth(one: Result) -> float:
+def _worth(one: ArmResult) -> float:
     return better(one.utility_figure) * one.utility.mean if one.utility else float("-inf")
 
 
-def _doubts(taken: Result, limits: Limits) -> list[str]:
+def _doubts(taken: ArmResult, limits: Limits) -> list[str]:
     """What the choice itself is not sure of."""
     told = []
     if len(taken.runs) == 1:
@@ -127,7 +127,7 @@ def _doubts(taken: Result, limits: Limits) -> list[str]:
     return told
 
 
-def _of_epsilon(taken: Result, promising: Sequence[Result]) -> list[str]:
+def _of_epsilon(taken: ArmResult, promising: Sequence[ArmResult]) -> list[str]:
     """What a limit on ε does not see: whom each protects, and what is beside it."""
     told = [f"Of its ε: {taken.caveats}"] if taken.caveats else []
     if len({one.promise for one in promising}) > 1:
@@ -136,7 +136,7 @@ def _of_epsilon(taken: Result, promising: Sequence[Result]) -> list[str]:
     return told
 
 
-def _others(taken: Result, measured: Sequence[Result], broken: Mapping[str, list[str]]) -> list[str]:
+def _others(taken: ArmResult, measured: Sequence[ArmResult], broken: Mapping[str, list[str]]) -> list[str]:
     """What is better but not allowed, what cannot be told apart, and what is worse."""
     against, leaks = (compared(measured, taken.arm, key, picked=True) for key in (taken.utility_figure.key, LEAKAGE))
     leaking = leaks if taken.leakage is not None and taken.leakage.mean > GUESSING else {}

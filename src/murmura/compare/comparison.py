@@ -9,7 +9,7 @@ from pathlib import Path
 
 from murmura.compare import linear
 from murmura.compare.arms import Candidate
-from murmura.compare.choice import Choice, choose
+from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import (
     RUNS,
@@ -23,7 +23,7 @@ from murmura.compare.jobs import (
     shared_states,
     work,
 )
-from murmura.compare.outcome import Result, Tried, attacked_alike, best, guaranteed, tried
+from murmura.compare.outcome import ArmResult, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
@@ -53,12 +53,12 @@ class Outcome:
     """
 
     name: str
-    results: Sequence[Result]
+    results: Sequence[ArmResult]
     reference: str
     kind: str
     seeds: Sequence[int]
     limits: Limits
-    choice: Choice
+    choice: Recommendation
     remarks: Sequence[str]
     linear: Mapping[int, float] = field(default_factory=dict)
 
@@ -221,7 +221,7 @@ class Comparison:
             epsilon, why = guaranteed(searched, list(runs.values()))
             kind = arm.experiment.task.kind
             results.append(
-                Result(
+                ArmResult(
                     arm.name,
                     kind,
                     self.config.chosen_seeds,
@@ -272,7 +272,7 @@ def _told(job: Job) -> str:
     return f"{figure(key).title.lower()} {figure(key).words(read(job.folder).last.row)}"
 
 
-def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: Sequence[Candidate]) -> list[str]:
+def _remarks(results: Sequence[ArmResult], kind: str, config: CompareConfig, arms: Sequence[Candidate]) -> list[str]:
     """What to know before trusting it."""
     told, data = [], arms[0].experiment.data
     if behind := [one.arm for one in results if one.epsilon is not None and _is_behind(one)]:
@@ -320,7 +320,7 @@ def _remarks(results: Sequence[Result], kind: str, config: CompareConfig, arms: 
     return told + (_outside(data) if any(one.epsilon is not None for one in results) else [])
 
 
-def _unplanned(one: Result) -> str:
+def _unplanned(one: ArmResult) -> str:
     """In how many runs of an arm something went otherwise than planned, and what came first."""
     found = [run.unplanned for run in one.runs.values() if run.unplanned]
     if not found:
@@ -333,7 +333,7 @@ def _unplanned(one: Result) -> str:
     )
 
 
-def _is_behind(one: Result) -> bool:
+def _is_behind(one: ArmResult) -> bool:
     """Whether some run of an arm does not tell of all runs that count with it."""
     searched = {place.name for place in one.searched}
     return any(searched - {place.name for place in run.chosen_by} for run in one.runs.values())

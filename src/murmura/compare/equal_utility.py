@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from murmura.compare.outcome import LEAKAGE, Result, better
+from murmura.compare.outcome import LEAKAGE, ArmResult, better
 from murmura.measure.catalogue import figure
 from murmura.measure.statistics import Difference, Estimate, differences, estimate
 from murmura.runs.record import RunRecord
@@ -18,7 +18,7 @@ Course = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Level:
+class EqualUtility:
     """An arm and the reference, each where it first was as good as both became.
 
     Attributes:
@@ -34,7 +34,7 @@ class Level:
     difference: Difference
 
 
-def at_equal_utility(results: Sequence[Result], reference: str) -> dict[str, Level]:
+def at_equal_utility(results: Sequence[ArmResult], reference: str) -> dict[str, EqualUtility]:
     """What each arm leaks beside the reference at the best utility that both of them reach, seed by seed.
 
     Between two rounds that were measured both figures are taken to go in a straight line. The level is chosen by the
@@ -67,17 +67,17 @@ def at_equal_utility(results: Sequence[Result], reference: str) -> dict[str, Lev
     levels = {}
     for arm, seeds in found.items():
         useful, leaking, beside = map(estimate, figures, zip(*seeds.values(), strict=True))
-        levels[arm] = Level(useful, leaking, beside, apart[arm])
+        levels[arm] = EqualUtility(useful, leaking, beside, apart[arm])
     return levels
 
 
-def _courses(one: Result, key: str) -> dict[int, Course]:
+def _courses(one: ArmResult, key: str) -> dict[int, Course]:
     """By seed, of runs that measured often enough."""
     every = {seed: _course(one, run, key) for seed, run in one.runs.items()}
     return {seed: course for seed, course in every.items() if len(course) >= _FEWEST}
 
 
-def _course(one: Result, run: RunRecord, key: str) -> Course:
+def _course(one: ArmResult, run: RunRecord, key: str) -> Course:
     pairs = [(one.figure_of(row, key), one.figure_of(row, LEAKAGE)) for row in run.rounds]
     return [(x, y) for x, y in pairs if x is not None and y is not None and isfinite(x) and isfinite(y)]
 

@@ -12,16 +12,16 @@ from murmura.compare.comparison import Outcome
 from murmura.compare.config import UNNAMED
 from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE
-from murmura.compare.outcome import LEAKAGE, UPLOADS, Result, with_search
+from murmura.compare.outcome import LEAKAGE, UPLOADS, ArmResult, with_search
 from murmura.compare.view import markdown
-from murmura.report.content import Answers, Section
+from murmura.report.content import FirstScreen, ReportSection
 from murmura.report.output_file import replacing
 from murmura.report.page import write as write_page
 from murmura.runs import jsontext
 from murmura.runs.names import REPORT
 
 
-def write(outcome: Outcome, told: Section, folder: Path) -> Path:
+def write(outcome: Outcome, told: ReportSection, folder: Path) -> Path:
     """Write the page, the tables in Markdown, the picture as SVG and the figures as JSON.
 
     Args:
@@ -35,7 +35,7 @@ def write(outcome: Outcome, told: Section, folder: Path) -> Path:
     """
     _write(folder / FIGURES, jsontext.dumps(figures(outcome)) + "\n")
     _write(folder / TABLE, markdown(told))
-    drawn = next((block.picture for block in told.blocks if isinstance(block, Answers)), None)
+    drawn = next((block.picture for block in told.blocks if isinstance(block, FirstScreen)), None)
     if drawn is not None:
         _write(folder / PICTURE, standalone(drawn.svg))
     else:
@@ -70,7 +70,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _arm(one: Result) -> dict[str, Any]:
+def _arm(one: ArmResult) -> dict[str, Any]:
     utility = one.utility_figure.key
     return {
         "arm": one.arm,

@@ -32,7 +32,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Result:
+class ArmResult:
     """One arm.
 
     Attributes:
@@ -105,7 +105,7 @@ class Result:
         return self.estimate(LEAKAGE)
 
     @property
-    def by_strongest(self) -> Result:
+    def by_strongest(self) -> ArmResult:
         """The same, attacked by what is the strongest on each run."""
         return replace(self, attacks={})
 
@@ -173,7 +173,7 @@ def figure_by(attacks: Mapping[str, str], row: Round, key: str) -> float | None:
     return row.values.get(key)
 
 
-def attacked_alike(results: Sequence[Result]) -> list[Result]:
+def attacked_alike(results: Sequence[ArmResult]) -> list[ArmResult]:
     """The same, with the leakage of arms about one kind of record that of one attack, which finds most in all of them
     together, and that of their uploads likewise: were each measured by its own strongest, that choice would be a part
     of their differences."""
@@ -247,7 +247,7 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     return max(spent), ""
 
 
-def with_search(one: Result, run: RunRecord) -> RunRecord:
+def with_search(one: ArmResult, run: RunRecord) -> RunRecord:
     """A run of an arm that was searched, as its arm stands: its ε is that of the search and one run together."""
     if not one.searched or not run.last.privacy:
         return run
@@ -258,7 +258,7 @@ def with_search(one: Result, run: RunRecord) -> RunRecord:
     return replace(run, rounds=(*run.rounds[:-1], last), chosen_by=tuple(one.searched))
 
 
-def compared(results: Sequence[Result], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:
+def compared(results: Sequence[ArmResult], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:
     """How a figure differs from the reference's, seed by seed; of arms about the same kind of record.
 
     Args:
@@ -270,7 +270,7 @@ def compared(results: Sequence[Result], reference: str, key: str, *, picked: boo
     return differences(others, known[reference].values(key), picked=picked)
 
 
-def frontier(results: Sequence[Result], kind: str) -> list[str]:
+def frontier(results: Sequence[ArmResult], kind: str) -> list[str]:
     """Arms that no other one beats in both utility and leakage, by their means over all seeds."""
     sign = better(figure(utility_of(kind)))
     points = {

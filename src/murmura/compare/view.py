@@ -7,22 +7,33 @@ from dataclasses import replace
 from typing import cast
 
 from murmura.compare import audited, linear
-from murmura.compare.choice import Choice
+from murmura.compare.choice import Recommendation
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
-from murmura.compare.outcome import LEAKAGE, UPLOADS, Result, compared, frontier
+from murmura.compare.outcome import LEAKAGE, UPLOADS, ArmResult, compared, frontier
 from murmura.data.records import Kind
 from murmura.measure.catalogue import figure
 from murmura.measure.figure import GUESSING, SHARE
 from murmura.measure.statistics import Difference, Estimate, differences
 from murmura.report.caveats import HARDLY
-from murmura.report.content import Answers, Block, Definitions, Entry, Paragraph, Picture, Section, Span, Table, entry
+from murmura.report.content import (
+    Block,
+    Definitions,
+    Entry,
+    FirstScreen,
+    Paragraph,
+    Picture,
+    ReportSection,
+    Span,
+    Table,
+    entry,
+)
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
-from murmura.report.standing import UNATTACKED, Standing, cases, costs, leaks, promised
+from murmura.report.standing import UNATTACKED, RowSummary, cases, costs, leaks, promised
 from murmura.report.style import Style, style
 from murmura.report.table import few_attacked
 from murmura.units import DASH, bound, count, decimal, duration, listing, several, size
@@ -35,7 +46,7 @@ _BESIDE = (
 _DRAWN = 3  # seeds of an interval that is drawn: of two it is 13 standard errors wide either way, and all else a point
 
 
-def section(outcome: Outcome) -> Section:
+def section(outcome: Outcome) -> ReportSection:
     """Which arm to take, how they lie to each other, and every arm's figures."""
     seeds = f"{'seed' if len(outcome.seeds) == 1 else 'seeds'} {listing(list(map(str, outcome.seeds)))}"
     lead = (
@@ -46,7 +57,9 @@ def section(outcome: Outcome) -> Section:
     remarks = [Paragraph(remark) for remark in outcome.remarks]
     worth, cost = tables(outcome)
     equal = _at_equal_utility(outcome)
-    return Section("", "", [answers(outcome), Paragraph(lead), worth, _terms(outcome), *equal, cost, _TERMS, *remarks])
+    return ReportSection(
+        "", "", [answers(outcome), Paragraph(lead), worth, _terms(outcome), *equal, cost, _TERMS, *remarks]
+    )
 
 
 def _at_equal_utility(outcome: Outcome) -> list[Block]:
@@ -139,11 +152,11 @@ def _linearly(outcome: Outcome) -> Difference | None:
     return differences({_LINEAR: outcome.linear}, reference.values(reference.utility_figure.key)).get(_LINEAR)
 
 
-def _reference(outcome: Outcome) -> Result:
+def _reference(outcome: Outcome) -> ArmResult:
     return next(one for one in outcome.results if one.arm == outcome.reference)
 
 
-def looks_of(results: Sequence[Result]) -> dict[str, Style]:
+def looks_of(results: Sequence[ArmResult]) -> dict[str, Style]:
     """One mark and colour an arm."""
     return {one.arm: style(place) for place, one in enumerate(results)}
 
@@ -163,13 +176,13 @@ def _parts(words: str) -> tuple[str, str]:
     return head, rest.replace(")", "")
 
 
-def _marks(one: Result, choice: Choice, front: Sequence[str]) -> list[str]:
+def _marks(one: ArmResult, choice: Recommendation, front: Sequence[str]) -> list[str]:
     told = ["chosen"] * (one.arm == choice.arm) + ["on the frontier"] * (one.arm in front)
     seeds = len(one.seeds) - len(one.lacking)
     return [*told, f"{several(seeds, 'seed')}{f' of {len(one.seeds)}' if one.lacking else ''}"]
 
 
-def _rate(one: Result) -> Entry:
+def _rate(one: ArmResult) -> Entry:
     tried = ", ".join(f"{tried.rate:g}{' (came to nothing)' * (tried.utility is None)}" for tried in one.tried)
     return entry(f"{one.rate:g}", f"of {tried}" if tried else "as given", "at the edge" if one.edge else "")
 
@@ -177,7 +190,7 @@ def _rate(one: Result) -> Entry:
 # ---- the first screen ------------------------------------------------------------------------------------------------
 
 
-def answers(outcome: Outcome) -> Answers:
+def answers(outcome: Outcome) -> FirstScreen:
     """Which to take, what leaks, what is guaranteed and what it cost, beside one picture."""
     own = [_standing(one) for one in outcome.results]
     alike = [told for told, one in zip(own, outcome.results, strict=True) if one.kind == outcome.kind]
@@ -197,7 +210,7 @@ def answers(outcome: Outcome) -> Answers:
         PROMISED: (*promised(own), *contradicted(runs)),
         COST: costs(own),
     }
-    return Answers(told, picture(outcome))
+    return FirstScreen(told, picture(outcome))
 
 
 def _since_before(outcome: Outcome) -> list[str]:
@@ -215,14 +228,14 @@ def _since_before(outcome: Outcome) -> list[str]:
     return told
 
 
-def _standing(one: Result) -> Standing:
+def _standing(one: ArmResult) -> RowSummary:
     """What is told of an arm: its ε counts the search for a rate too, what it leaks is by what is the strongest on it
     (the tables compare by one attack), and intervals are the wider of two, over seeds and over records in a run."""
     runs, attacked = list(one.runs.values()), one.by_strongest
     lasts, leakage, uploads = [run.last for run in runs], attacked.leakage, attacked.estimate(UPLOADS)
     searched = ["the search for a rate counted"] if one.tried or one.searched else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
-    return Standing(
+    return RowSummary(
         label=one.arm,
         leakage=None if leakage is None else leakage.mean,
         ends=attacked.widest(LEAKAGE),
@@ -271,7 +284,7 @@ def _marked(bars: bool, seeds: bool) -> str:
     return " ".join(told)
 
 
-def _mark(one: Result, look: Style) -> Mark:
+def _mark(one: ArmResult, look: Style) -> Mark:
     assert one.utility and one.leakage
     own, leaking = one.values(one.utility_figure.key), one.values(LEAKAGE)
     seeds = [(own[seed], leaking[seed]) for seed in own if seed in leaking] if len(own) > 1 else []
@@ -279,7 +292,7 @@ def _mark(one: Result, look: Style) -> Mark:
     return Mark(one.arm, look, one.utility.mean, one.leakage.mean, *ends, seeds)
 
 
-def _level(one: Result, look: Style) -> Level:
+def _level(one: ArmResult, look: Style) -> Level:
     assert one.utility
     seeds = list(one.values(one.utility_figure.key).values())
     return Level(one.arm, look, one.utility.mean, _drawn_ends(one.utility), seeds)
@@ -296,11 +309,11 @@ def _ends(one: Estimate) -> tuple[float, float] | None:
 # ---- elsewhere -------------------------------------------------------------------------------------------------------
 
 
-def markdown(told: Section) -> str:
+def markdown(told: ReportSection) -> str:
     """The sentences and tables of a comparison's section, for a page of results."""
     parts = []
     for block in told.blocks:
-        if isinstance(block, Answers):
+        if isinstance(block, FirstScreen):
             parts.append(answered(block))
         elif isinstance(block, Paragraph):
             parts.append(f"{block.text}\n")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from murmura.data.layout import BadValueError, Layout, is_blank, text, word
-from murmura.data.loading import Loaded, require_usable, scan_columns
+from murmura.data.layout import BadValueError, ColumnLayout, is_blank, text, word
+from murmura.data.loading import LoadedRecords, require_usable, scan_columns
 from murmura.data.records import Choice
 from murmura.errors import DataError
 
@@ -44,7 +44,7 @@ def load_choices(
     common: Common | None = None,
     split: str = "train",
     skip_bad: bool = False,
-) -> Loaded[Choice]:
+) -> LoadedRecords[Choice]:
     """Read questions with options.
 
     A record has ``instruction``, ``input`` (may be missing), ``options`` (a list of at least two texts; in CSV a JSON
@@ -64,7 +64,7 @@ def load_choices(
             none of them, is a bad one.
     """
     common = common or Common()
-    plain = Layout.of(Choice, fields, None, _RENAMING)
+    plain = ColumnLayout.of(Choice, fields, None, _RENAMING)
     given = {"instruction": common.instruction, "options": common.options or common.option_columns}
     for name, value in given.items():
         if value and name in (fields or {}):
@@ -80,7 +80,7 @@ def load_choices(
 
 
 @dataclass(frozen=True, slots=True)
-class _ChoiceLayout(Layout[Choice]):
+class _ChoiceLayout(ColumnLayout[Choice]):
     """Columns of a question; those of what all records share are not among them."""
 
     common: Common = Common()

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from murmura.data.layout import BadRecord, Layout, Place, Row, Rows, is_blank, refuse_twins
+from murmura.data.layout import BadRecord, ColumnLayout, FileRow, Place, Rows, is_blank, refuse_twins
 from murmura.errors import DataError
 from murmura.units import listing
 
 
-def read_workbook(path: Path, layout: Layout[Any]) -> Rows:
+def read_workbook(path: Path, layout: ColumnLayout[Any]) -> Rows:
     """The rows of the only sheet that holds anything, in order, by their numbers in Excel.
 
     Raises:
@@ -28,7 +28,7 @@ def read_workbook(path: Path, layout: Layout[Any]) -> Rows:
         yield from _records(rows, layout, path)
 
 
-def _records(rows: list[tuple[int, list[Any]]], layout: Layout[Any], path: Path) -> Rows:
+def _records(rows: list[tuple[int, list[Any]]], layout: ColumnLayout[Any], path: Path) -> Rows:
     (first, named), *rest = rows
     header = {place: str(name) for place, name in enumerate(named) if not is_blank(name)}
     names = list(header.values())
@@ -39,7 +39,7 @@ def _records(rows: list[tuple[int, list[Any]]], layout: Layout[Any], path: Path)
         where = Place(str(path), number, "row")
         values = {name: cells[place] if place < len(cells) else None for place, name in wanted.items()}
         wrong = [name for name, value in values.items() if isinstance(value, _Error)]
-        yield BadRecord(where, f"'{wrong[0]}' is an error of Excel's") if wrong else Row(where, values)
+        yield BadRecord(where, f"'{wrong[0]}' is an error of Excel's") if wrong else FileRow(where, values)
 
 
 def _sheets(path: Path) -> dict[str, list[tuple[int, list[Any]]]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from murmura.data.excel import read_workbook
-from murmura.data.layout import RECODE, BadRecord, Layout, Place, Row, Rows, refuse_twins
+from murmura.data.layout import RECODE, BadRecord, ColumnLayout, FileRow, Place, Rows, refuse_twins
 from murmura.errors import DataError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def stem(path: Path) -> str:
     return path.name[: len(path.name) - len(ending(path))]
 
 
-def read_rows(path: Path, layout: Layout[Any]) -> Rows:
+def read_rows(path: Path, layout: ColumnLayout[Any]) -> Rows:
     """The rows of a file, in order; a record that cannot be read comes as ``BadRecord``.
 
     Raises:
@@ -65,7 +65,7 @@ def _open(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix.lower() == _GZIP else path.open("rb")
 
 
-def _read_json_lines(path: Path, layout: Layout[Any]) -> Rows:
+def _read_json_lines(path: Path, layout: ColumnLayout[Any]) -> Rows:
     _refuse_other_types(path)
     seen: set[str] = set()
     with _open(path) as file:  # bytes: text mode would also split at characters that JSON allows inside a string
@@ -74,14 +74,14 @@ def _read_json_lines(path: Path, layout: Layout[Any]) -> Rows:
             if not line.strip():
                 continue
             row = _parse_json_line(line, Place(str(path), number))
-            if isinstance(row, Row):
+            if isinstance(row, FileRow):
                 seen.update(row.values)
             yield row
     if seen:
         layout.check_header(seen, str(path))
 
 
-def _parse_json_line(line: bytes, where: Place) -> Row | BadRecord:
+def _parse_json_line(line: bytes, where: Place) -> FileRow | BadRecord:
     try:
         value = json.loads(line.decode(), object_pairs_hook=_distinct)
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def _parse_json_line(line: bytes, where: Place) -> Row | BadRecord:
     if not isinstance(value, dict):
         kind, fix = ("an array", _ARRAY) if isinstance(value, list) else ("a single value", "")
         return BadRecord(where, f"not one JSON object a line, but {kind}", fix)
-    return Row(where, value)
+    return FileRow(where, value)
 
 
 class _TwiceError(ValueError):
@@ -111,7 +111,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
+def _read_csv(path: Path, layout: ColumnLayout[Any]) -> Rows:
     _refuse_other_types(path)
     limit = csv.field_size_limit(_LARGEST_FIELD)  # the module's own limit, 128 KiB, is shorter than a long document
     reader, start = None, 1
@@ -131,7 +131,7 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
                 if not cells or (len(cells) > 1 and not any(map(str.strip, cells))):  # as Excel writes a blank row
                     continue
                 if len(cells) == len(header):
-                    yield Row(where, dict(zip(header, cells, strict=True)))
+                    yield FileRow(where, dict(zip(header, cells, strict=True)))
                 else:
                     yield BadRecord(where, f"{len(cells)} columns where the header has {len(header)}")
     except csv.Error as error:
@@ -146,13 +146,13 @@ def _read_csv(path: Path, layout: Layout[Any]) -> Rows:
 def _text(file: IO[bytes]) -> io.TextIOWrapper:
     """The text of a CSV file, without a mark of its encoding.
 
-    surrogateescape keeps a wrong byte inside its field, so that one bad record does not spoil the file; ``Layout.read``
-    refuses the record.
+    surrogateescape keeps a wrong byte inside its field, so that one bad record does not spoil the file;
+    ``ColumnLayout.read`` refuses the record.
     """
     return io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _separator(path: Path, layout: Layout[Any]) -> str:
+def _separator(path: Path, layout: ColumnLayout[Any]) -> str:
     """What separates the columns: what makes most of the wanted ones out of the header. Excel writes semicolons where
     numbers have a decimal comma. Where none is wanted, what makes most columns, for the error to list them."""
 
@@ -176,7 +176,7 @@ def _header(reader: Iterator[list[str]]) -> list[str] | None:
     return next((cells for cells in reader if "".join(cells).strip(nothing) not in ("", "sep=")), None)
 
 
-def _read_parquet(path: Path, layout: Layout[Any]) -> Rows:
+def _read_parquet(path: Path, layout: ColumnLayout[Any]) -> Rows:
     import pyarrow
     from pyarrow import parquet
 
@@ -194,14 +194,14 @@ def _read_parquet(path: Path, layout: Layout[Any]) -> Rows:
         raise DataError("not a Parquet file, or a damaged one", where=str(path)) from error
 
 
-def _parquet_row(batch: pyarrow.RecordBatch, index: int, where: Place) -> Row | BadRecord:
+def _parquet_row(batch: pyarrow.RecordBatch, index: int, where: Place) -> FileRow | BadRecord:
     try:
-        return Row(where, {name: batch[name][index].as_py() for name in batch.schema.names})
+        return FileRow(where, {name: batch[name][index].as_py() for name in batch.schema.names})
     except UnicodeDecodeError:
         return BadRecord(where, "not UTF-8")
 
 
-READERS: dict[str, Callable[[Path, Layout[Any]], Rows]] = {
+READERS: dict[str, Callable[[Path, ColumnLayout[Any]], Rows]] = {
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
     ".json": _read_json_lines,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.data.files import READERS, ending
-from murmura.data.layout import Layout, Place, Row, Rows
+from murmura.data.layout import ColumnLayout, FileRow, Place, Rows
 from murmura.errors import DataError
 
 _ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
@@ -28,7 +28,7 @@ def is_hub_id(source: str) -> bool:
     return path.parts[0] not in (".", "..") and not path.parent.exists()
 
 
-def read_hub_rows(source: str, split: str, layout: Layout[Any]) -> Rows:
+def read_hub_rows(source: str, split: str, layout: ColumnLayout[Any]) -> Rows:
     """The rows of one split, in order; ``where`` is the id, the split and the row's number from 1.
 
     Raises:
@@ -49,7 +49,7 @@ def read_hub_rows(source: str, split: str, layout: Layout[Any]) -> Rows:
     header = rows.column_names
     layout.check_header(header, where)
     for number, values in enumerate(rows.select_columns(layout.wanted(header)), start=1):
-        yield Row(Place(where, number, "row"), values)
+        yield FileRow(Place(where, number, "row"), values)
 
 
 def _unavailable(source: str, name: str, split: str, error: Exception) -> UnavailableError:

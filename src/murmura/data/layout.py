@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """One record as it is in a file: where, and its columns, not yet checked."""
 
     where: Place
@@ -52,7 +52,7 @@ class BadRecord:
     fix: str = ""
 
 
-Rows = Generator[Row | BadRecord, None, None]
+Rows = Generator[FileRow | BadRecord, None, None]
 
 
 class BadValueError(ValueError):
@@ -64,7 +64,7 @@ class BadValueError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Generic[R]):
+class ColumnLayout(Generic[R]):
     """The columns that make a record of ``kind``, and those that name its site and the person it is about.
 
     Attributes:
@@ -91,7 +91,7 @@ class Layout(Generic[R]):
         site_column: str | None,
         renaming: str = RENAMING,
         user_column: str | None = None,
-    ) -> Layout[R]:
+    ) -> ColumnLayout[R]:
         """Columns are called like the fields unless ``renamed`` (field to column) says otherwise. A column that another
         field was given is not read for one that records may do without: ``{"instruction": "input"}`` leaves no input;
         nor is any column for a field that is given none: ``{"input": ""}``.

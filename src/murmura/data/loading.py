@@ -11,14 +11,14 @@ from typing import Any, Generic
 from murmura.data.files import read_rows
 from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id, read_hub_rows
-from murmura.data.layout import RENAMING, BadRecord, BadValueError, Layout, Place, Row, Rows
+from murmura.data.layout import RENAMING, BadRecord, BadValueError, ColumnLayout, FileRow, Place, Rows
 from murmura.data.records import R
 from murmura.data.refusal import refusal
 from murmura.errors import DataError, nearest_file
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Generic[R]):
+class LoadedRecords(Generic[R]):
     """What a source held.
 
     Attributes:
@@ -49,7 +49,7 @@ def scan(
     user_column: str | None = None,
     split: str = "train",
     renaming: str = RENAMING,
-) -> Loaded[R]:
+) -> LoadedRecords[R]:
     """Read everything, whether it can be used or not.
 
     Args:
@@ -66,10 +66,10 @@ def scan(
     Raises:
         DataError: The source cannot be read or lacks a column.
     """
-    return scan_columns(source, Layout.of(kind, fields, site_column, renaming, user_column), split)
+    return scan_columns(source, ColumnLayout.of(kind, fields, site_column, renaming, user_column), split)
 
 
-def scan_columns(source: str | Path, layout: Layout[R], split: str = "train") -> Loaded[R]:
+def scan_columns(source: str | Path, layout: ColumnLayout[R], split: str = "train") -> LoadedRecords[R]:
     """``scan`` for columns that are known already.
 
     Raises:
@@ -79,7 +79,7 @@ def scan_columns(source: str | Path, layout: Layout[R], split: str = "train") ->
         return _collect(rows, layout, str(source))
 
 
-def one_by_one(source: str | Path, layout: Layout[R], split: str = "train") -> Iterator[R | BadRecord]:
+def one_by_one(source: str | Path, layout: ColumnLayout[R], split: str = "train") -> Iterator[R | BadRecord]:
     """What ``scan_columns`` collects, for sources that need not fit into memory.
 
     Raises:
@@ -101,12 +101,12 @@ def load_records(
     renaming: str = RENAMING,
     check: Callable[[R, Mapping[str, str]], R] | None = None,
     what: str = "record",
-) -> Loaded[R]:
+) -> LoadedRecords[R]:
     """Read records, at least one.
 
     Args:
-        skip_bad: Drop unusable records and list them in ``Loaded.bad``, instead of refusing them all together.
-        check: As for ``Layout``.
+        skip_bad: Drop unusable records and list them in ``LoadedRecords.bad``, instead of refusing them all together.
+        check: As for ``ColumnLayout``.
         what: What messages call a record; the others as ``scan``.
 
     Returns:
@@ -116,7 +116,7 @@ def load_records(
         DataError: The source cannot be read or lacks a column; there is a bad record, all of them together; or none
             can be used.
     """
-    layout = replace(Layout.of(kind, fields, None, renaming), check=check)
+    layout = replace(ColumnLayout.of(kind, fields, None, renaming), check=check)
     loaded = scan_columns(source, layout, split)
     require_usable([loaded], skip_bad=skip_bad, what=what)
     return loaded
@@ -127,7 +127,7 @@ def split_of(source: str, split: str) -> str:
     return "train" if Path(source).exists() else split
 
 
-def require_usable(sources: Sequence[Loaded[Any]], *, skip_bad: bool, what: str = "record") -> None:
+def require_usable(sources: Sequence[LoadedRecords[Any]], *, skip_bad: bool, what: str = "record") -> None:
     """Check that there is something to use in sources that were scanned.
 
     Args:
@@ -156,7 +156,7 @@ def scan_sites(
     fields: Mapping[str, str] | None = None,
     user_column: str | None = None,
     ignore: Sequence[str] = (),
-) -> dict[str, Loaded[R]]:
+) -> dict[str, LoadedRecords[R]]:
     """``scan`` every file of a folder with one file per site.
 
     Args:
@@ -172,7 +172,7 @@ def scan_sites(
     return {name: scan(file, kind, fields=fields, user_column=user_column) for name, file in files}
 
 
-def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:
+def _rows(source: str | Path, split: str, layout: ColumnLayout[R]) -> Rows:
     if is_hub_id(str(source)):
         return read_hub_rows(str(source), split, layout)
     path = Path(source)
@@ -188,7 +188,7 @@ def _rows(source: str | Path, split: str, layout: Layout[R]) -> Rows:
     return read_rows(path, layout)
 
 
-def _collect(rows: Rows, layout: Layout[R], source: str) -> Loaded[R]:
+def _collect(rows: Rows, layout: ColumnLayout[R], source: str) -> LoadedRecords[R]:
     records: list[R] = []
     sites: list[str] = []
     users: list[str] = []
@@ -207,10 +207,10 @@ def _collect(rows: Rows, layout: Layout[R], source: str) -> Loaded[R]:
         if user is not None:
             users.append(user)
     by_site, by_user = (sites if layout.site_column else None), (users if layout.user_column else None)
-    return Loaded(records, by_site, places, bad, source, layout.expected, by_user)
+    return LoadedRecords(records, by_site, places, bad, source, layout.expected, by_user)
 
 
-def _checked(row: Row | BadRecord, layout: Layout[R]) -> tuple[R, str | None, str | None] | BadRecord:
+def _checked(row: FileRow | BadRecord, layout: ColumnLayout[R]) -> tuple[R, str | None, str | None] | BadRecord:
     if isinstance(row, BadRecord):
         return row
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from murmura.data.loading import Loaded, load_records
+from murmura.data.loading import LoadedRecords, load_records
 from murmura.data.records import Question
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import Trained
@@ -16,7 +16,7 @@ _AT_ONCE = 256
 """Questions whose answers are written before any is handed out."""
 
 
-def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> Loaded[Question]:
+def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> LoadedRecords[Question]:
     """The questions in a file, whose columns are called as those of the run's records are.
 
     Raises:
@@ -27,7 +27,9 @@ def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> 
     return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming=renaming)
 
 
-def answers(trained: Trained, asked: Loaded[Question], tokens: int, *, base: bool = False) -> Iterator[dict[str, Any]]:
+def answers(
+    trained: Trained, asked: LoadedRecords[Question], tokens: int, *, base: bool = False
+) -> Iterator[dict[str, Any]]:
     """A row for each question: where it stands, what it asks, and the answer.
 
     Args:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundQuestions:
     """What is asked of a source of questions, and what is not."""
 
     records: list[Any]
@@ -81,7 +81,7 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSp
     return asked
 
 
-def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> Found:
+def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> FoundQuestions:
     """Read ``evaluation.choices``, and leave out questions that do not fit with each of their options.
 
     Raises:
@@ -106,7 +106,7 @@ def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> F
         what = f"no question fits {room} tokens with each of its options"
         raise DataError(what, where=wanted.file, fix="Raise data.max_length.")
     tell(unused, f"{room} tokens (data.max_length)", "question")
-    return Found(kept, unused)
+    return FoundQuestions(kept, unused)
 
 
 def _drawn(every: Sequence[T], wanted: int | None, stream: Stream) -> list[T]:
@@ -147,7 +147,7 @@ def _require_judge(benchmark: Benchmark[Any], method: Method) -> None:
 
 def _benchmark(
     experiment: Experiment, benchmark: Benchmark[Any], reading: Reading, model: ModelSpec, stream: Stream
-) -> Found:
+) -> FoundQuestions:
     """Those questions of a benchmark that leave room for an answer."""
     options, name = benchmark.config, f"evaluation.benchmarks.{benchmark.name}"
     loaded = load_records(
@@ -172,4 +172,6 @@ def _benchmark(
     unused = [Unused.bad(record) for record in loaded.bad]
     unused += [Unused(where, "long", why) for (_, where), is_long in zip(chosen, long, strict=True) if is_long]
     tell(unused, f"{room} tokens with an answer of {options.tokens} ({name}.tokens)", "question")
-    return Found([question for (question, _), is_long in zip(chosen, long, strict=True) if not is_long], unused)
+    return FoundQuestions(
+        [question for (question, _), is_long in zip(chosen, long, strict=True) if not is_long], unused
+    )

@@ -17,7 +17,7 @@ from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 
 
-class Released:
+class RunModels:
     """What a run has left, loaded.
 
     Args:
@@ -77,7 +77,7 @@ class Released:
         return start
 
     @staticmethod
-    def _load(experiment: Experiment, name: str) -> models.Loaded:
+    def _load(experiment: Experiment, name: str) -> models.LoadedModel:
         options = experiment.model
         return models.load(name, experiment.model_task, options.load_dtype, options.device, options.quantization)
 

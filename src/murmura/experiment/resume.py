@@ -24,7 +24,7 @@ from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import MEASURED
 from murmura.runs.record import read
-from murmura.runs.schema import Measured
+from murmura.runs.schema import MeasuredOn
 from murmura.units import several
 
 _MAY_CHANGE = {
@@ -67,7 +67,7 @@ class Past:
     resumed: list[dict[str, Any]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     refused: tuple[int, ...] = ()
-    measured: Measured | None = None
+    measured: MeasuredOn | None = None
 
     def require_same_sites(self, people: Population) -> None:
         """Check that the sites are those that the run was started with; each checks its own records when it joins.
@@ -160,7 +160,7 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
     new = [{"after": checkpoint.round, "changed": changed, "events": events}] if events else []
     measured = None
     with suppress(CheckpointError):
-        measured = files.value(folder.path / MEASURED, Measured)
+        measured = files.value(folder.path / MEASURED, MeasuredOn)
     return Past(begun, experiment, checkpoint, [*checkpoint.run["resumed"], *new], events, measured=measured)
 
 

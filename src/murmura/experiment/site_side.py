@@ -30,7 +30,7 @@ from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import Roster, identity, read_roster
 from murmura.federation.site.joined import Joined
 from murmura.federation.site.masking import Masking
-from murmura.federation.site.released import Released
+from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.layout import Agreement
@@ -164,7 +164,7 @@ class _Opening:
             masking=self._masking(file, kept, records),
             answered=Answered(kept.folder / ANSWERS_JOURNAL, again=self.again or file.simulated),
             measured=Answered(None if file.simulated else kept.folder / MEASURED_JOURNAL, again=self.again),
-            released=None if file.simulated else Released(kept.released),
+            released=None if file.simulated else ReleaseJournal(kept.released),
             apart=apart,
             agreed=None if file.simulated else _agreed(Path(file.federation)),
         )

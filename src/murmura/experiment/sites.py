@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from murmura.data.config import DataConfig
-from murmura.data.loading import Loaded, require_usable, scan, scan_sites, split_of
+from murmura.data.loading import LoadedRecords, require_usable, scan, scan_sites, split_of
 from murmura.data.records import KINDS, Kind, Record
 from murmura.data.selection import text_order
 from murmura.errors import DataError
@@ -171,7 +171,7 @@ def _read(data: DataConfig, kind: type[Record], stream: Stream) -> tuple[list[Pl
     options: dict[str, Any] = {"kind": kind, "fields": data.fields}
     column = {"file": None, "column": data.sites.column, "partition": data.sites.label}[data.sites.by]
     if data.train is None:
-        train: dict[str, Loaded[Any]] = {}
+        train: dict[str, LoadedRecords[Any]] = {}
     elif data.sites.by == "file":
         train = scan_sites(data.train, user_column=data.user, ignore=data.sites.ignore, **options)
     else:
@@ -188,7 +188,7 @@ def _read(data: DataConfig, kind: type[Record], stream: Stream) -> tuple[list[Pl
     return records + heldout, bad
 
 
-def _scan_heldout(data: DataConfig, options: dict[str, Any]) -> list[Loaded[Any]]:
+def _scan_heldout(data: DataConfig, options: dict[str, Any]) -> list[LoadedRecords[Any]]:
     """What ``data.heldout`` holds; nothing where it is not given."""
     if data.heldout is None:
         return []
@@ -197,14 +197,14 @@ def _scan_heldout(data: DataConfig, options: dict[str, Any]) -> list[Loaded[Any]
     return [scan(data.heldout, split=split_of(data.heldout, data.heldout_split), **options)]
 
 
-def _require_usable(train: list[Loaded[Any]], public: list[Loaded[Any]], skip_bad: bool) -> None:
+def _require_usable(train: list[LoadedRecords[Any]], public: list[LoadedRecords[Any]], skip_bad: bool) -> None:
     """As ``require_usable``: all bad records are told together, but what is left of each part must be enough."""
     for part in (train, public) if skip_bad else (train + public,):
         if part:
             require_usable(part, skip_bad=skip_bad)
 
 
-def _placed(loaded: Loaded[Any], site: str | None, by: str = "file") -> list[Placed]:
+def _placed(loaded: LoadedRecords[Any], site: str | None, by: str = "file") -> list[Placed]:
     """The records of a source.
 
     Args:

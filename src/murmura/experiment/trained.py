@@ -10,7 +10,7 @@ from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
-from murmura.experiment.released import Released
+from murmura.experiment.released import RunModels
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
@@ -31,7 +31,7 @@ class Trained:
     experiment: Experiment
     runtime: ModelRuntime
     after: State
-    _released: Released
+    _released: RunModels
 
     @classmethod
     def load(cls, folder: Path, site: str | None = None) -> Trained:
@@ -47,7 +47,7 @@ class Trained:
             ModelError: a model cannot be loaded.
         """
         experiment, left = finished(folder), RunFolder(folder)
-        released = Released(experiment, left, None if experiment.model.trainable == "all" else adapter_of(left, site))
+        released = RunModels(experiment, left, None if experiment.model.trainable == "all" else adapter_of(left, site))
         assert released.whole is not None
         runtime = runtime_over(experiment, released.bank, released.tokenizer)
         return cls(experiment, runtime, released.whole, released)

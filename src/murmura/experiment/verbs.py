@@ -15,7 +15,7 @@ from murmura.federation.membership import Membership
 from murmura.federation.method import Method
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.releases import Verbs
-from murmura.measure.verbs import Measured, Measuring
+from murmura.measure.verbs import MeasurementPlan, Measuring
 from murmura.personal.verbs import PERSONAL, Personalising
 from murmura.training import adapter
 
@@ -58,7 +58,7 @@ def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
     uploads = evaluation.uploads > 0 and method.uploads_are_heard and not method.rule.config.secure
-    measured = Measured(evaluation, rounds, personal=method.keeps_adapters, uploads=uploads, planted=planted)
+    measured = MeasurementPlan(evaluation, rounds, personal=method.keeps_adapters, uploads=uploads, planted=planted)
     every: list[Verbs] = [method, membership, Measuring(task, method.members, measured)]
     if method.keeps_adapters:
         every.append(Exporting())

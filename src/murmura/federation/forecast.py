@@ -18,7 +18,7 @@ _TOKENS = 16  # written by each text that is tried
 
 
 @dataclass(frozen=True)
-class Part:
+class SitePart:
     """One site's part in one round, before the run.
 
     Args:

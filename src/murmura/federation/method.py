@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Mean, Rule
-from murmura.federation.forecast import Forecast, Part, Work
+from murmura.federation.forecast import Forecast, SitePart, Work
 from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Release, SecureSum, Verbs
 from murmura.resources import Resource
@@ -111,7 +111,7 @@ class Method(Verbs, ABC):
         """
         return site.records
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         """What one site's part in one round will take, in bytes, steps and tokens, before anything is done."""
         return Forecast()
 

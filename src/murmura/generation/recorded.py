@@ -24,7 +24,7 @@ _WIDTH = 512  # columns of a graph are a multiple of it: few widths, and few col
 _Step = Callable[[torch.Tensor, torch.Tensor, Columns, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Graph:
+class RecordedStep:
     """What a function computes from tensors that stay where they are: ``replay`` computes it anew.
 
     Attributes:
@@ -112,7 +112,7 @@ class Recorded:
         self._cache.clear(len(last))
         self._take(last, starts)
         try:
-            self._graph = Graph(self._compute, self._last.device)
+            self._graph = RecordedStep(self._compute, self._last.device)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError):
             return False  # a step that depends on values, a model that wants another mask, or too little memory
         return True

@@ -13,7 +13,7 @@ from typing import Any
 from murmura import atomic
 from murmura.errors import CheckpointError
 from murmura.judge.prompts import Ratings, parse, prompt
-from murmura.judge.verdicts import Pair, counted
+from murmura.judge.verdicts import JudgedPair, counted
 from murmura.progress import bar
 from murmura.streams import Stream
 from murmura.synthesis.generators import Generator, Request
@@ -104,7 +104,7 @@ def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcrip
             for one in answers:
                 transcript.add(judge, one.request.prompt, one.text or "")
                 progress.advance()
-    return counted(Pair(*(_ratings(judge, asked, transcript) for asked in one.prompts)) for one in compared)
+    return counted(JudgedPair(*(_ratings(judge, asked, transcript) for asked in one.prompts)) for one in compared)
 
 
 def _ratings(judge: Generator, asked: str, transcript: Transcript) -> Ratings | None:

@@ -30,7 +30,7 @@ def both_orders(one: Outcome, other: Outcome) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class JudgedPair:
     """What a judge made of one question: ratings of our answer and of the other one, as it saw ours first and as it saw
     ours second; None where it gave no verdict."""
 
@@ -53,7 +53,7 @@ class Pair:
         return compare(self.ours_first) != compare(self.ours_second.swapped)
 
 
-def counted(pairs: Iterable[Pair]) -> dict[str, Any]:
+def counted(pairs: Iterable[JudgedPair]) -> dict[str, Any]:
     """What all questions that were asked come to: ``counts``, ``unparsed``, ``asked``, ``turned`` and ``first`` of a
     ``runs.judgement.Judgement``."""
     every = list(pairs)

@@ -16,7 +16,7 @@ from murmura.measure.ensemble import Weighed
 from murmura.measure.harness.tasks import HarnessSet
 from murmura.measure.reader import Reader
 from murmura.model_runtime import ModelRuntime
-from murmura.runs.schema import Measured, RecordSet
+from murmura.runs.schema import MeasuredOn, RecordSet
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class EvaluationSet:
             "benchmarks": [one.to_payload() for one in self.benchmarks] if self.poses else [],
         }
 
-    def measured(self, *, secret: bool) -> Measured:
+    def measured(self, *, secret: bool) -> MeasuredOn:
         """What is measured on, for the run's folder.
 
         Args:
@@ -101,7 +101,7 @@ class EvaluationSet:
         """
         heldout, nonmembers = (record_set(records, secret=secret) for records in (self.heldout, self.nonmembers))
         asked = _questions(self.choices, self.benchmarks) + (self.harness.questions if self.harness else [])
-        return Measured(heldout, nonmembers, record_set(asked, secret=False))
+        return MeasuredOn(heldout, nonmembers, record_set(asked, secret=False))
 
     @classmethod
     def from_payload(cls, task: Task, payload: Mapping[str, Any] | Ask) -> EvaluationSet:

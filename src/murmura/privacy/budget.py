@@ -23,7 +23,7 @@ from murmura.config import Section
 from murmura.errors import BudgetError, CheckpointError
 from murmura.privacy import composition
 from murmura.privacy.accounting import Epsilon
-from murmura.privacy.composition import Release
+from murmura.privacy.composition import ReleasedSteps
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
@@ -176,7 +176,7 @@ class Budget:
 
     def _require(self, run: str, cost: Cost) -> None:
         before = self._known()
-        entry = Entry(run, self.records, self.folder.name, cost, opening=self.opening)
+        entry = AccountEntry(run, self.records, self.folder.name, cost, opening=self.opening)
         after = self._epsilon(before.with_(entry))
         if self.epsilon is not None and after.value > self.epsilon:
             told = bound(self._epsilon(before).value) if before.runs else "0"
@@ -220,7 +220,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AccountEntry:
     """What a run has done to the records of one site.
 
     Args:
@@ -249,28 +249,28 @@ class Entry:
 class Spending:
     """All entries of all accounts in a folder."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[AccountEntry]
 
     @property
     def runs(self) -> set[str]:
         return {entry.run for entry in self.entries}
 
-    def with_(self, entry: Entry) -> Spending:
+    def with_(self, entry: AccountEntry) -> Spending:
         """The same with one more."""
         return Spending([*self.entries, entry])
 
-    def of(self, asked: tuple[str, str], records: str) -> list[list[Entry]]:
+    def of(self, asked: tuple[str, str], records: str) -> list[list[AccountEntry]]:
         """Those of one opening for a run that may be about a record among these: of the site that had just these, or of
         each site in turn. What is on the same site's account counts, whatever records it had then."""
         own = [entry for entry in self.entries if entry.asked == asked]
         if places := {entry.place for entry in own if entry.records == records}:
             return [[entry for entry in own if entry.place in places]]
-        holders: dict[str, list[Entry]] = {}
+        holders: dict[str, list[AccountEntry]] = {}
         for entry in own:
             holders.setdefault(entry.place, []).append(entry)
         return list(holders.values())
 
-    def lost_of(self, records: str) -> Entry | None:
+    def lost_of(self, records: str) -> AccountEntry | None:
         """An entry of a run that did what no ε covers, to these records or to what may have been these."""
         every = {entry.asked for entry in self.entries}
         found = (entry for asked in every for own in self.of(asked, records) for entry in own if entry.lost)
@@ -283,7 +283,7 @@ class Spending:
         Raises:
             PrivacyError: δ is not in (0, 1).
         """
-        runs, pure = list[list[Release]](), 0.0
+        runs, pure = list[list[ReleasedSteps]](), 0.0
         # Steps of which it is known that a record among these was in them, by run, plan and place.
         certain: dict[tuple[str, PrivacyPlan], Counter[str]] = {}
         for asked in sorted({entry.asked for entry in self.entries}):
@@ -301,7 +301,9 @@ class Spending:
         for (_, plan), steps in certain.items():
             one = _release(plan, steps)
             counts[plan, one.copies] += one.steps
-        runs += [[Release(plan, count, by_record=True, copies=copies)] for (plan, copies), count in counts.items()]
+        runs += [
+            [ReleasedSteps(plan, count, by_record=True, copies=copies)] for (plan, copies), count in counts.items()
+        ]
         plans = [release.plan for run in runs for release in run]
         if not plans:
             return Epsilon(pure, "sum", delta, "replace-one")
@@ -309,7 +311,7 @@ class Spending:
         return replace(found, value=found.value + pure)
 
 
-def _by_plan(entries: Sequence[Entry]) -> dict[PrivacyPlan, Counter[str]]:
+def _by_plan(entries: Sequence[AccountEntry]) -> dict[PrivacyPlan, Counter[str]]:
     """Steps by plan and place."""
     found: dict[PrivacyPlan, Counter[str]] = {}
     for entry in entries:
@@ -318,12 +320,12 @@ def _by_plan(entries: Sequence[Entry]) -> dict[PrivacyPlan, Counter[str]]:
     return found
 
 
-def _release(plan: PrivacyPlan, steps: Counter[str]) -> Release:
+def _release(plan: PrivacyPlan, steps: Counter[str]) -> ReleasedSteps:
     """What a run released of records that are at all of these places. Each place has noise of its own; but where whole
     sites are protected, noise in shares is that of one sum, which all places may have moved in the same steps."""
     if plan.unit == "site":
-        return Release(plan, max(steps.values()), by_record=True, copies=len(steps))
-    return Release(plan, steps.total(), by_record=True)
+        return ReleasedSteps(plan, max(steps.values()), by_record=True, copies=len(steps))
+    return ReleasedSteps(plan, steps.total(), by_record=True)
 
 
 def read(accounts: Path) -> Spending:
@@ -333,7 +335,7 @@ def read(accounts: Path) -> Spending:
         PrivacyError: one is damaged or was edited.
         OSError: one cannot be read.
     """
-    found: list[Entry] = []
+    found: list[AccountEntry] = []
     for path in sorted(accounts.glob(f"*/{ACCOUNT}")):
         known = path.stat()
         found += _entries(path, known.st_mtime_ns, known.st_size)
@@ -341,25 +343,25 @@ def read(accounts: Path) -> Spending:
 
 
 @lru_cache(maxsize=1 << 12)  # each site looks at the accounts of all, which change once a round
-def _entries(path: Path, changed: int, size: int) -> Sequence[Entry]:
+def _entries(path: Path, changed: int, size: int) -> Sequence[AccountEntry]:
     """Of one account; equal steps of a run are one entry."""
     steps: dict[tuple[str, str | None, str, PrivacyPlan], int] = {}
-    found: list[Entry] = []
+    found: list[AccountEntry] = []
     place = path.parent.name
     for line in _lines(path):
         if "answered" in line:
             continue  # what that spends has lines of its own
         run, records, opening = line["run"], line.get("records"), line.get("opening", "")
         if "lost" in line:
-            found.append(Entry(run, records, place, lost=line["lost"], opening=opening))
+            found.append(AccountEntry(run, records, place, lost=line["lost"], opening=opening))
             continue
         if "epsilon" in line:
-            found.append(Entry(run, records, place, Cost(epsilon=line["epsilon"]), opening=opening))
+            found.append(AccountEntry(run, records, place, Cost(epsilon=line["epsilon"]), opening=opening))
             continue
         key = run, records, opening, _plan(json.dumps(line["plan"]))
         steps[key] = steps.get(key, 0) + line["steps"]
     for (run, records, opening, plan), count in steps.items():
-        found.append(Entry(run, records, place, Cost(plan, count), opening=opening))
+        found.append(AccountEntry(run, records, place, Cost(plan, count), opening=opening))
     return found
 
 

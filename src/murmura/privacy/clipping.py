@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from murmura.privacy.observation import SLACK, Observation, chi_square, length
-from murmura.privacy.parts import Part, Unit, at_least, check, same
+from murmura.privacy.parts import PlanPart, Unit, at_least, check, same
 from murmura.units import several, told_apart
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SMALLEST = 2.0**-126  # factor that float32 holds with all its digits
 
 
 @dataclass(frozen=True)
-class Clipping(Part):
+class Clipping(PlanPart):
     """A bound on each unit's contribution.
 
     Args:

@@ -23,7 +23,7 @@ _MOST_COMBINATIONS = 200
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleasedSteps:
     """What one ledger says was released: so many steps of a plan, some of them again.
 
     Args:
@@ -44,7 +44,7 @@ class Release:
     copies: int = 1
 
     @classmethod
-    def of(cls, ledger: PrivacyLedger, unit: Unit, copies: int = 1) -> Release:
+    def of(cls, ledger: PrivacyLedger, unit: Unit, copies: int = 1) -> ReleasedSteps:
         """
         Raises:
             PrivacyError: the run departed from its plan, so that nothing is known of what it released.
@@ -69,10 +69,10 @@ class Release:
         return groups.event(plan, size, self.steps, self.repeated)
 
 
-def undominated(releases: Iterable[Release]) -> list[Release]:
+def undominated(releases: Iterable[ReleasedSteps]) -> list[ReleasedSteps]:
     """Of releases that differ in their sampling rates alone those with the largest, whose ε is the largest at every δ;
     each once."""
-    found: dict[object, tuple[float, Release]] = {}
+    found: dict[object, tuple[float, ReleasedSteps]] = {}
     for release in releases:
         plan, coin = release.plan, release.plan.sampler.coin
         rate = 1.0 if coin is None else coin
@@ -83,7 +83,7 @@ def undominated(releases: Iterable[Release]) -> list[Release]:
 
 
 @dataclass(frozen=True)
-class Selection:
+class PrivateSelection:
     """One result was chosen among several runs, of which only it was released.
 
     The number of runs must have been drawn at random, and not be known: then the chosen one has little more ε than each
@@ -110,7 +110,11 @@ class Selection:
 
 
 def composed(
-    releases: Iterable[Release], delta: float, adjacency: Adjacency, chosen: Selection | None = None, size: int = 1
+    releases: Iterable[ReleasedSteps],
+    delta: float,
+    adjacency: Adjacency,
+    chosen: PrivateSelection | None = None,
+    size: int = 1,
 ) -> Epsilon:
     """ε of all these releases together, about the same units; each may have been made in the light of those before.
 
@@ -143,11 +147,11 @@ def composed(
 
 
 def at_most(
-    runs: Sequence[Sequence[Release]],
+    runs: Sequence[Sequence[ReleasedSteps]],
     delta: float,
     adjacency: Adjacency,
     size: int = 1,
-    chosen: Selection | None = None,
+    chosen: PrivateSelection | None = None,
     combinations: int = _MOST_COMBINATIONS,
 ) -> Epsilon:
     """ε of whoever is in one release of each run, and it is unknown in which: the largest of all combinations.

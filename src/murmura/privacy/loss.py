@@ -21,7 +21,7 @@ _STAGE = 8.0  # roundings in one stage of a transform: 1 + 4·√2 and a little 
 _TAILS = 1e-15  # that are cut off and counted as an infinite loss, as ``dp_accounting`` does
 
 
-class Accountant(pld.PLDAccountant):
+class LossAccountant(pld.PLDAccountant):
     """``dp_accounting``'s, which here takes off δ what may have been lost of it: if nothing is left, ε is infinite.
 
     With u for a rounding, one step's distribution of n cells, and F its transform of length m:

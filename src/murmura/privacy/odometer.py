@@ -15,7 +15,7 @@ from pathlib import Path
 
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy.accounting import Epsilon
-from murmura.privacy.composition import Release, Selection, adjacency, at_most, composed
+from murmura.privacy.composition import PrivateSelection, ReleasedSteps, adjacency, at_most, composed
 from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.parts import Unit
@@ -157,7 +157,7 @@ class Total:
 
 
 def totals(
-    runs: Sequence[RunLedgers], delta: float | None = None, chosen: Selection | None = None, size: int = 1
+    runs: Sequence[RunLedgers], delta: float | None = None, chosen: PrivateSelection | None = None, size: int = 1
 ) -> list[Total]:
     """What the runs have spent, for each set of records that sites joined with; the same digest is the same records.
 
@@ -194,7 +194,11 @@ def totals(
 
 
 def anywhere(
-    runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None, size: int = 1, chosen: Selection | None = None
+    runs: Sequence[RunLedgers],
+    unit: Unit,
+    delta: float | None = None,
+    size: int = 1,
+    chosen: PrivateSelection | None = None,
 ) -> Epsilon | None:
     """ε of a record that may have been at any one site of each run, or of any one site of each: where sites' records
     differ from run to run, as they do when a partition follows a seed or a site has more records than before. None
@@ -213,7 +217,7 @@ def anywhere(
         if run.damaged or not ledgers:
             return None
         try:
-            releases.append([Release.of(ledger, unit) for ledger in ledgers])
+            releases.append([ReleasedSteps.of(ledger, unit) for ledger in ledgers])
         except PrivacyError:  # it departed from its plan
             return None
     plans = [release.plan for own in releases for release in own]
@@ -248,7 +252,7 @@ def _like(site: str, runs: Sequence[RunLedgers]) -> str:
 
 
 def _total(
-    unit: Unit, members: list[tuple[RunLedgers, str]], delta: float, chosen: Selection | None, size: int
+    unit: Unit, members: list[tuple[RunLedgers, str]], delta: float, chosen: PrivateSelection | None, size: int
 ) -> Total:
     remarks, releases = [], []
     who = tuple((run.name, site) for run, site in members)
@@ -268,8 +272,8 @@ def _total(
             counted.add(run.name)
             if not own and run.whole is None:
                 _require_unused(unit, run, site)
-            releases += [Release.of(ledger, unit) for ledger in own]
-            releases += [Release.of(ledger, unit, copies[run.name]) for ledger in shared]
+            releases += [ReleasedSteps.of(ledger, unit) for ledger in own]
+            releases += [ReleasedSteps.of(ledger, unit, copies[run.name]) for ledger in shared]
         except PrivacyError as error:
             return Total(unit, who, None, error.what)
     if any(release.plan.unit != unit or release.copies > 1 for release in releases):

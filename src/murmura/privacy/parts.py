@@ -17,7 +17,7 @@ _SAME = 1e-6  # numbers that went through float32 still count as equal
 
 
 @dataclass(frozen=True)
-class Part(ABC):
+class PlanPart(ABC):
     """A part of a privacy plan.
 
     Attributes:
@@ -35,11 +35,11 @@ class Part(ABC):
         return {"kind": self.kind, **asdict(self)}
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=PlanPart)
 
 
 def from_json(known: Mapping[str, type[P]], data: Mapping[str, Any]) -> P:
-    """The part that ``Part.to_json`` wrote.
+    """The part that ``PlanPart.to_json`` wrote.
 
     Raises:
         PrivacyError: unknown kind.

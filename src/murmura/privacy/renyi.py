@@ -42,7 +42,7 @@ class IntegerNoiseDpEvent(dp.DpEvent):
         return replace(self, sensitivity=times * self.sensitivity)
 
 
-class Accountant(rdp.RdpAccountant):
+class RenyiAccountant(rdp.RdpAccountant):
     """``dp_accounting``'s, which here knows integer noise too, and of samples rounds nothing away.
 
     A sampled step's moment is summed up from terms of which the first is nearly 1. Where noise is large and samples are
@@ -75,9 +75,9 @@ def epsilon(event: dp.DpEvent, delta: float, ask: Ask | None = None) -> Any:
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     orders: list[float] = FEW_ORDERS if fixed else ORDERS
     if has_integer_noise(event):  # which is bounded at whole orders alone
-        return spent(Accountant([order for order in orders if order == int(order)], relation), event, delta, ask)
+        return spent(RenyiAccountant([order for order in orders if order == int(order)], relation), event, delta, ask)
     if ask is not None:
-        return spent(Accountant(orders, relation), event, delta, ask)
+        return spent(RenyiAccountant(orders, relation), event, delta, ask)
     return _least_over_orders(event, delta, relation)
 
 
@@ -87,7 +87,7 @@ def _least_over_orders(event: dp.DpEvent, delta: float, relation: Any) -> float:
     near, least = range(len(ORDERS)), math.inf
     for stride in (32, 4, 1):
         orders = [ORDERS[place] for place in near[::stride]]
-        composed = Accountant(orders, relation)
+        composed = RenyiAccountant(orders, relation)
         bound, order = spent(composed, event, delta, lambda one: one.get_epsilon_and_optimal_order(delta))
         least, best = min(least, float(bound)), ORDERS.index(order)
         near = range(max(0, best - stride), min(len(ORDERS), best + stride + 1))

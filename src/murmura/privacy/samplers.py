@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from murmura.privacy.observation import CHANCE, Observation
-from murmura.privacy.parts import Part, check
+from murmura.privacy.parts import PlanPart, check
 from murmura.units import several
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sampler(Part):
+class Sampler(PlanPart):
     """Which units take part in a step.
 
     Attributes:

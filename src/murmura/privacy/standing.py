@@ -21,7 +21,7 @@ _STEP = 1.25  # between one ε that is told of sites' records and the next
 
 
 @dataclass(frozen=True)
-class Standing:
+class PrivacySpent:
     """What a run has spent by now, by its ledgers where they are on this machine, else by what sites have told.
 
     Attributes:
@@ -53,7 +53,7 @@ class Standing:
         return f"The interrupted round has spent no privacy: {self.words}, as when the run was last saved."
 
 
-def standing(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
+def standing(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent | None:
     """How far the ledgers of a run have come; None where none has been begun, or nothing of them is here.
 
     Args:
@@ -64,7 +64,7 @@ def standing(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | 
     return _ledgers(folder, saved, method) or _told(folder, saved, method)
 
 
-def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
+def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent | None:
     """By what the sites of a method with noise have told the server of ledgers that are with them."""
     path = RunFolder(folder).journal(REPORTED)
     try:
@@ -72,29 +72,29 @@ def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | Non
             return None
         found = ReportedEpsilons.peek(path)
     except PrivacyError as error:
-        return Standing(1, None, str(error))
+        return PrivacySpent(1, None, str(error))
     except OSError:
         return None
     worst = found.worst
-    return Standing(found.asked_after(saved), worst["epsilon"], worst["refused"] or "", _TOLD)
+    return PrivacySpent(found.asked_after(saved), worst["epsilon"], worst["refused"] or "", _TOLD)
 
 
-def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> Standing | None:
+def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent | None:
     """By the ledgers themselves."""
     try:
         found = odometer.read(folder)
     except (CheckpointError, PrivacyError, OSError) as error:
-        return None if isinstance(error, CheckpointError | OSError) else Standing(1, None, str(error))
+        return None if isinstance(error, CheckpointError | OSError) else PrivacySpent(1, None, str(error))
     ledgers = [*found.sites.values(), *([found.whole] if found.whole else [])]
     if found.damaged:
-        return Standing(1, None, next(iter(found.damaged.values())))
+        return PrivacySpent(1, None, next(iter(found.damaged.values())))
     if not ledgers:
         return None
     unsaved = max(sum(round > saved for round in ledger.rounds) for ledger in ledgers)
     try:
-        return Standing(unsaved, max(_epsilon(ledger, method) for ledger in ledgers))
+        return PrivacySpent(unsaved, max(_epsilon(ledger, method) for ledger in ledgers))
     except PrivacyError as error:
-        return Standing(unsaved, None, str(error))
+        return PrivacySpent(unsaved, None, str(error))
 
 
 def _epsilon(ledger: PrivacyLedger, method: Mapping[str, Any]) -> float:

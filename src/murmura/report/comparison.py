@@ -17,7 +17,7 @@ _DIGITS = 12  # of a digest: enough to compare by, and few enough to be shown
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """Something that figures depend on, and that rows do not have in common.
 
     Attributes:
@@ -36,10 +36,10 @@ class Difference:
         told = "; ".join(f"{value} in {listing(list(labels))}" for value, labels in self.told)
         return f"{self.what[0].upper()}{self.what[1:]}: {told}"
 
-    def beside(self, other: Difference) -> Difference:
+    def beside(self, other: Mismatch) -> Mismatch:
         """Both at once; their values are the same."""
         figures = dict.fromkeys(self.figures + other.figures)
-        return Difference(f"{self.what} and {other.what}", self.told, tuple(figures))
+        return Mismatch(f"{self.what} and {other.what}", self.told, tuple(figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class _Aspect:
     exact: _Told | None = None
 
 
-def differences(rows: Sequence[Row]) -> list[Difference]:
+def differences(rows: Sequence[Row]) -> list[Mismatch]:
     """What differs between the rows, in the order of the aspects below; of a single row nothing."""
     shown = [one for one in columns(rows) if sum(row.cells[one.key].n > 0 for row in rows) > 1]
-    found: dict[object, Difference] = {}
+    found: dict[object, Mismatch] = {}
     for one in (_difference(aspect, rows, shown) for aspect in _ASPECTS):
         if one is not None:  # what differs in the same way is told once
             known = found.get(one.told)
@@ -82,7 +82,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _difference(aspect: _Aspect, rows: Sequence[Row], shown: Sequence[Figure]) -> Difference | None:
+def _difference(aspect: _Aspect, rows: Sequence[Row], shown: Sequence[Figure]) -> Mismatch | None:
     figures = tuple(one.title for one in shown if aspect.touches(one))
     if not figures:
         return None
@@ -95,7 +95,7 @@ def _difference(aspect: _Aspect, rows: Sequence[Row], shown: Sequence[Figure]) -
     for row, told, key in zip(rows, values, keys, strict=True):
         words = told if plain else [f"{one}: {more}" for one, more in zip(told, key, strict=True)]
         labels.setdefault(" or ".join(dict.fromkeys(words)), []).append(row.label)
-    return Difference(aspect.what, tuple((value, tuple(names)) for value, names in labels.items()), figures)
+    return Mismatch(aspect.what, tuple((value, tuple(names)) for value, names in labels.items()), figures)
 
 
 def _of_rows(told: _Told, rows: Sequence[Row]) -> list[list[str]]:

@@ -140,7 +140,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class LabelledBar:
     """A name, its value in words and how long the bar is, in per cent."""
 
     name: str
@@ -152,7 +152,7 @@ class Bar:
 class Bars:
     """Bars one below the other, in the colour of a row."""
 
-    bars: Sequence[Bar]
+    bars: Sequence[LabelledBar]
     look: Style
 
 
@@ -171,7 +171,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class FirstScreen:
     """The first screen: questions, with a short answer each and what there is to add to it, beside one picture."""
 
     answers: Mapping[str, Sequence[str]]
@@ -195,11 +195,11 @@ class Details:
     css: str = ""
 
 
-Block = Paragraph | Warning | Heading | Table | Pictures | Bars | Definitions | Listing | Answers | Grid | Details
+Block = Paragraph | Warning | Heading | Table | Pictures | Bars | Definitions | Listing | FirstScreen | Grid | Details
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A part of the report.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import odometer
-from murmura.privacy.composition import Release, at_most, undominated
+from murmura.privacy.composition import ReleasedSteps, at_most, undominated
 from murmura.privacy.curve import Curve
 from murmura.privacy.standing import rounded, standing
 from murmura.report.protection import added_by_server, hides_training, summed
@@ -49,7 +49,7 @@ _ACCOUNTANTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Guarantee:
+class RowGuarantee:
     """The guarantee of every run of a row.
 
     Attributes:
@@ -149,13 +149,13 @@ def trusted(runs: Sequence[RunRecord]) -> str:
     return "the sum of what sites send without it" if all(map(summed, sent)) else "what each site sends without it"
 
 
-def guarantees(rows: Sequence[Row]) -> list[Guarantee]:
+def guarantees(rows: Sequence[Row]) -> list[RowGuarantee]:
     """Of each row whose runs all have an ε, and their ledgers here: a folder that was published has none. Nor is there
     one where other runs count too, by which options were chosen: it would be that of the run alone."""
     return [one for one in map(_guarantee, rows) if one is not None]
 
 
-def _guarantee(row: Row) -> Guarantee | None:
+def _guarantee(row: Row) -> RowGuarantee | None:
     """What holds for every unit: at one δ, or for a group, another site may be protected least than at the run's δ."""
     every = [_releases(run) for run in row.runs]
     releases = undominated(release for own in every for release in own)
@@ -166,10 +166,10 @@ def _guarantee(row: Row) -> Guarantee | None:
     curve = Curve.worst([_curve(release) for release in releases])
     if target:  # exact ones would tell how many records a site has
         curve = replace(curve, table=tuple((delta, rounded(one, float(target))) for delta, one in curve.table))
-    return Guarantee(row, curve, plan.delta, _of_a_person(row.runs, config.get("data", {}), releases, target))
+    return RowGuarantee(row, curve, plan.delta, _of_a_person(row.runs, config.get("data", {}), releases, target))
 
 
-def _releases(run: RunRecord) -> list[Release]:
+def _releases(run: RunRecord) -> list[ReleasedSteps]:
     """What the run's own ledgers say, of all who are protected; nothing where others count too."""
     privacy = run.last.privacy
     if privacy.get("epsilon") is None or run.chosen_by:
@@ -179,13 +179,13 @@ def _releases(run: RunRecord) -> list[Release]:
         if left.damaged:
             return []  # of whoever is missing, nothing is known
         ledgers = [left.whole] if privacy["unit"] == "site" else list(left.sites.values())
-        return undominated(Release.of(ledger, privacy["unit"]) for ledger in ledgers if ledger is not None)
+        return undominated(ReleasedSteps.of(ledger, privacy["unit"]) for ledger in ledgers if ledger is not None)
     except (CheckpointError, PrivacyError, OSError):
         return []
 
 
 def _of_a_person(
-    runs: Sequence[RunRecord], data: dict[str, Any], releases: Sequence[Release], target: float | None
+    runs: Sequence[RunRecord], data: dict[str, Any], releases: Sequence[ReleasedSteps], target: float | None
 ) -> str:
     """The guarantee of any of the runs for all records of a person."""
     most = data.get("records_per_user")
@@ -206,7 +206,7 @@ def _of_a_person(
 
 
 @lru_cache(maxsize=64)
-def _together(releases: tuple[Release, ...], most: int, sites: int, target: float | None) -> str:
+def _together(releases: tuple[ReleasedSteps, ...], most: int, sites: int, target: float | None) -> str:
     """ε of so many records at each of so many sites, which may be any of them."""
     plan = releases[0].plan
     found = at_most([releases] * sites, plan.delta, plan.adjacency, most).value
@@ -214,5 +214,5 @@ def _together(releases: tuple[Release, ...], most: int, sites: int, target: floa
 
 
 @lru_cache(maxsize=64)
-def _curve(release: Release) -> Curve:
+def _curve(release: ReleasedSteps) -> Curve:
     return Curve.of(release.event(release.plan.adjacency), release.plan.adjacency)

@@ -13,13 +13,13 @@ from math import isfinite, nan
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
-from murmura.report.content import Answers, Picture
+from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import guarantees, interrupted, trusted
 from murmura.report.standing import (
     TOLD,
     UNATTACKED,
-    Standing,
+    RowSummary,
     cases,
     caveats_of,
     costs,
@@ -44,7 +44,7 @@ GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (
 _UNCOVERED = "No ε covers that: sites tell it of their own records."
 
 
-def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
+def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> FirstScreen:
     """The first screen of a report.
 
     Args:
@@ -62,16 +62,16 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> Answers:
     answers[COST] = costs(standings, apart(rows, "wall"))
     if told := _gains(rows):
         answers[GAINS] = told
-    return Answers(answers, _picture(rows))
+    return FirstScreen(answers, _picture(rows))
 
 
-def standing_of(row: Row) -> Standing:
+def standing_of(row: Row) -> RowSummary:
     """What is told of a row of the table."""
     cell, uploads, last = row.cells["attack_auc"], row.cells["upload_auc"], row.runs[0].last
     privacy = [run.last.privacy for run in row.runs]
     up, down = row.cells["bytes_up"].mean, row.cells["bytes_down"].mean
     refused = next((str(one["refused"]) for one in privacy if one.get("refused")), "")
-    return Standing(
+    return RowSummary(
         label=row.label,
         leakage=cell.mean,
         ends=cell.ends,

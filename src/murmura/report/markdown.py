@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from murmura.report.content import Answers
+from murmura.report.content import FirstScreen
 from murmura.report.in_short import in_short
 from murmura.report.sections.results import remarks, summary
 from murmura.report.table import Row
@@ -19,7 +19,7 @@ def markdown(rows: Sequence[Row], which: Sequence[str] = ()) -> str:
     return f"{answered(in_short(rows, which))}\n{tabled(rows)}"
 
 
-def answered(answers: Answers) -> str:
+def answered(answers: FirstScreen) -> str:
     """A line a question."""
     return "".join(f"- **{question}** {' '.join(told)}\n" for question, told in answers.answers.items())
 

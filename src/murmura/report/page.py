@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from murmura.report.content import Section, Warning
+from murmura.report.content import ReportSection, Warning
 from murmura.report.guarantee import interrupted
 from murmura.report.in_short import in_short
 from murmura.report.output_file import replacing
@@ -27,7 +27,7 @@ _PRIVATE = Warning("Not for publication:", "this page shows texts that were writ
 def write(
     records: Sequence[RunRecord],
     out: Path,
-    opening: Sequence[Section] = (),
+    opening: Sequence[ReportSection] = (),
     labels: Mapping[Path, str] | None = None,
     heading: str = "",
     which: Sequence[str] = (),
@@ -58,7 +58,7 @@ def write(
 
 def render(
     records: Sequence[RunRecord],
-    opening: Sequence[Section] = (),
+    opening: Sequence[ReportSection] = (),
     labels: Mapping[Path, str] | None = None,
     heading: str = "",
     which: Sequence[str] = (),
@@ -70,7 +70,7 @@ def render(
         "page.html.j2",
         title=heading or title(rows),
         warnings=[*warnings(rows), *([_PRIVATE] if texts else [])],
-        opening=opening or [Section("", blocks=[in_short(rows, which)])],
+        opening=opening or [ReportSection("", blocks=[in_short(rows, which)])],
         facts=facts(rows),
         sections=[*sections(rows), *([drafts(rows)] if texts else [])],
     )

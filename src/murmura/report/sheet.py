@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.federation.wire.releases import DifferentialPrivacy
-from murmura.report.content import Block, Listing, Paragraph, Pictures, Section
+from murmura.report.content import Block, Listing, Paragraph, Pictures, ReportSection
 from murmura.report.guarantee import guarantees, limits
 from murmura.report.in_short import LEAKS, contradicted, in_short, standing_of
 from murmura.report.output_file import replacing
@@ -57,7 +57,7 @@ def write_sheet(run: RunRecord, out: Path) -> Path:
     return out
 
 
-def sheet(row: Row) -> list[Section]:
+def sheet(row: Row) -> list[ReportSection]:
     """Its parts: what left, who could see it, what is guaranteed, what attackers found, and what is not covered.
 
     Args:
@@ -66,10 +66,10 @@ def sheet(row: Row) -> list[Section]:
     answers = in_short([row]).answers
     return [
         disclosure([row]),
-        Section("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
+        ReportSection("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
         _guaranteed(row, [*promised([standing_of(row)]), *contradicted(row.runs)]),
-        Section("What an attacker found", blocks=[Paragraph(" ".join(_found(answers[LEAKS])))]),
-        Section("What is not covered", blocks=[Listing(_uncovered(row))]),
+        ReportSection("What an attacker found", blocks=[Paragraph(" ".join(_found(answers[LEAKS])))]),
+        ReportSection("What is not covered", blocks=[Listing(_uncovered(row))]),
     ]
 
 
@@ -77,11 +77,13 @@ def _found(told: Sequence[str]) -> Sequence[str]:
     return told if UNATTACKED in told else [*told, _LOWER]
 
 
-def _guaranteed(row: Row, told: Sequence[str]) -> Section:
+def _guaranteed(row: Row, told: Sequence[str]) -> ReportSection:
     """The report's own section, without its pictures; where it has none, that nothing is guaranteed."""
     found = guarantee([row])
     blocks: list[Block] = [] if found is None else [one for one in found.blocks if not isinstance(one, Pictures)]
-    return Section("What is guaranteed", "" if found is None else found.lead, [Paragraph(" ".join(told)), *blocks])
+    return ReportSection(
+        "What is guaranteed", "" if found is None else found.lead, [Paragraph(" ".join(told)), *blocks]
+    )
 
 
 def _seen(run: RunRecord) -> list[str]:

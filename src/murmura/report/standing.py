@@ -26,7 +26,7 @@ _ALONE = "Each ε is of one alone: whoever also sees what others made of the sam
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RowSummary:
     """What the first screen tells of a row or of an arm.
 
     Attributes:
@@ -102,7 +102,7 @@ def caveats_of(runs: Iterable[RunRecord]) -> str:
 # ---- what leaks ------------------------------------------------------------------------------------------------------
 
 
-def leaks(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
+def leaks(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     """What the strongest attack has found, in plain words.
 
     Args:
@@ -129,12 +129,12 @@ def leaks(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
     return tuple(told)
 
 
-def _reading(one: Standing) -> str:
+def _reading(one: RowSummary) -> str:
     """Of one alone."""
     return f"{_HEAD} right one in {cases(one.leakage, one.ends)}; guessing is 50. {_MEANS[_shows(one)]}"
 
 
-def _several(known: Sequence[Standing]) -> list[str]:
+def _several(known: Sequence[RowSummary]) -> list[str]:
     """Of the least and the most, or of all where they are few; and for whom nothing was shown."""
     if not known:
         return []
@@ -148,7 +148,7 @@ def _several(known: Sequence[Standing]) -> list[str]:
     return told
 
 
-def _shows(one: Standing) -> str:
+def _shows(one: RowSummary) -> str:
     """What may be said of an attack that came to this."""
     if one.few:
         return "little"
@@ -172,7 +172,7 @@ _FOR = {
 }
 
 
-def promised(standings: Sequence[Standing]) -> tuple[str, ...]:
+def promised(standings: Sequence[RowSummary]) -> tuple[str, ...]:
     """Which ε holds for whom and against whom, and for whom none does."""
     having = [one for one in standings if one.epsilon is not None]
     if len(standings) == 1:
@@ -188,7 +188,7 @@ def promised(standings: Sequence[Standing]) -> tuple[str, ...]:
     return (*told, *_trusting(having, named=True), *([f"Nothing for {listing(none)}."] if none else []), _ALONE)
 
 
-def _trusting(having: Sequence[Standing], named: bool = False) -> list[str]:
+def _trusting(having: Sequence[RowSummary], named: bool = False) -> list[str]:
     """Where an ε does not hold against the server, which adds the noise itself."""
     found: dict[str, list[str]] = {}
     for one in having:
@@ -201,14 +201,14 @@ def _trusting(having: Sequence[Standing], named: bool = False) -> list[str]:
     ]
 
 
-def _epsilon(one: Standing) -> str:
+def _epsilon(one: RowSummary) -> str:
     """``ε = 7.900 at δ = 1e-05, for one record (zero-out), whatever the attack.``"""
     more = f" Seen together, {one.together}." if one.together else ""
     more += f" {one.caveats}" if one.caveats else ""
     return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{more}"
 
 
-def costs(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
+def costs(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     """Bytes and time of a run.
 
     Args:
@@ -229,6 +229,6 @@ def costs(standings: Sequence[Standing], apart: str = "") -> tuple[str, ...]:
     return (*told, *([f"Times cannot be compared with one another: {apart}."] if apart else []))
 
 
-def _cost(one: Standing) -> str:
+def _cost(one: RowSummary) -> str:
     sent = "traffic not recorded" if one.sent is None else f"{size(one.sent)} sent{' (expected)' * one.expected}"
     return sent if one.seconds is None else f"{sent}, {duration(one.seconds)}"

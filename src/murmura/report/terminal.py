@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from murmura.report.content import Answers, Block, Entry, Paragraph, Table
+from murmura.report.content import Block, Entry, FirstScreen, Paragraph, Table
 from murmura.report.in_short import in_short
 from murmura.report.sections.results import remarks, summary
 from murmura.report.table import Row
@@ -38,7 +38,7 @@ def show(rows: Sequence[Row], console: Console | None = None, which: Sequence[st
         console.print(sentence)
 
 
-def show_answers(answers: Answers, console: Console) -> None:
+def show_answers(answers: FirstScreen, console: Console) -> None:
     """A paragraph a question."""
     from rich.text import Text
 
@@ -51,7 +51,7 @@ def show_blocks(blocks: Sequence[Block], console: Console | None = None) -> None
     """Print the answers, sentences and tables of a section."""
     console = wide(140, console)
     for block in blocks:
-        if isinstance(block, Answers):
+        if isinstance(block, FirstScreen):
             show_answers(block, console)
         elif isinstance(block, Table):
             if block.title:

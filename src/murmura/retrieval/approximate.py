@@ -18,7 +18,7 @@ from murmura.atomic import replacing
 from murmura.errors import ConfigError, DataError, explaining
 from murmura.progress import bar
 from murmura.retrieval.pool import VECTORS, File, Pool
-from murmura.retrieval.search import Found, Rows, Vectors, best_of, nearest
+from murmura.retrieval.search import Nearest, Rows, Vectors, best_of, nearest
 from murmura.streams import Stream
 
 INDEX, ABOUT = "approximate.faiss", "approximate.json"
@@ -133,7 +133,7 @@ class Index:
         *,
         below: float | None = None,
         without: Sequence[Rows | None] | None = None,
-    ) -> list[Found]:
+    ) -> list[Nearest]:
         """As ``search.nearest``, of the rows that the index proposes; ``vectors`` are the pool's."""
         each = zip(queries, without or [None] * len(queries), strict=True)
         return [_found(self._index, vectors, query, most, self.about.probes, below, rows) for query, rows in each]
@@ -141,7 +141,7 @@ class Index:
 
 def _found(
     index: Any, vectors: Vectors, query: Vectors, most: int, probes: int, below: float | None, without: Rows | None
-) -> Found:
+) -> Nearest:
     """Twice as many as are wanted are looked at, and twice as many again while too few of them are eligible."""
     wanted = min(2 * most + (0 if without is None else len(without)), index.ntotal)
     while True:
@@ -156,7 +156,7 @@ def _found(
 
 
 def _shares(
-    index: Any, pool: Pool, queries: Vectors, most: int, probes: int, exact: Sequence[Found]
+    index: Any, pool: Pool, queries: Vectors, most: int, probes: int, exact: Sequence[Nearest]
 ) -> npt.NDArray[np.float64]:
     """Of each query the share of what is nearest that is found."""
     found = [_found(index, pool.vectors, query, most, probes, None, None) for query in queries]

@@ -21,7 +21,7 @@ from murmura.atomic import clear_drafts, replacing_folder, write
 from murmura.data.files import stem
 from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id
-from murmura.data.layout import BadRecord, Layout
+from murmura.data.layout import BadRecord, ColumnLayout
 from murmura.data.loading import one_by_one
 from murmura.data.records import Instruction
 from murmura.data.refusal import refusal
@@ -63,7 +63,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceOptions:
     """How sources are read.
 
     Attributes:
@@ -82,20 +82,20 @@ class Reading:
     without_private: Sequence[str] = ()
     skip_bad: bool = False
 
-    def layout(self, domain: str | None = None) -> Layout[Instruction]:
+    def layout(self, domain: str | None = None) -> ColumnLayout[Instruction]:
         """Of the sources of a domain."""
         fields = {name: column for name, column in self.fields.items() if "." not in name}
         if domain is not None:
             own = f"{domain}."
             fields |= {name.removeprefix(own): column for name, column in self.fields.items() if name.startswith(own)}
-        return Layout.of(Instruction, fields, None, "--field {field}={column}")
+        return ColumnLayout.of(Instruction, fields, None, "--field {field}={column}")
 
 
 def build(
     origins: Sequence[Origin],
     out: str | Path,
     encoder: Encoder,
-    reading: Reading | None = None,
+    reading: SourceOptions | None = None,
     *,
     overwrite: bool = False,
     cache: Path | None = None,
@@ -115,7 +115,7 @@ def build(
     with explaining("the pool cannot be written", out, kind=DataError), _alone(out):
         _refuse_other_things(out, overwrite)
         with replacing_folder(out) as draft:
-            reading = reading or Reading()
+            reading = reading or SourceOptions()
             sources = _write_records(draft, origins, reading)
             _write_vectors(draft, Cached(encoder, cache))
             _write_manifest(draft, encoder, sources, without_private=bool(reading.without_private))
@@ -175,7 +175,7 @@ class _Draft:
         return "records", line
 
 
-def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) -> tuple[Source, ...]:
+def _write_records(folder: Path, origins: Sequence[Origin], reading: SourceOptions) -> tuple[Source, ...]:
     domains = list(dict.fromkeys(origin.domain for origin in origins))
     if len(domains) > _MOST_DOMAINS:
         raise DataError(f"{count(len(domains))} domains, and a pool has at most {count(_MOST_DOMAINS)}")
@@ -214,7 +214,7 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: Reading) ->
     return tuple(sources)
 
 
-def _hashes_of(reading: Reading, places: Sequence[str]) -> frozenset[bytes]:
+def _hashes_of(reading: SourceOptions, places: Sequence[str]) -> frozenset[bytes]:
     """Of the texts in these files, which the pool must not hold. Bad records are refused here whatever is skipped
     elsewhere: of a text that cannot be read nobody knows whether the pool has it."""
     hashes = set()

@@ -26,7 +26,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Found:
+class Nearest:
     """What is nearest to a query, best first.
 
     Attributes:
@@ -47,7 +47,7 @@ def nearest(
     without: Sequence[Rows | None] | None = None,
     block: int = BLOCK,
     device: str | None = None,
-) -> list[Found]:
+) -> list[Nearest]:
     """For each query the rows of largest dot product, the same ones that sorting all rows would give.
 
     A score is the dot product in float64, rounded to float32. So it does not depend on how rows are blocked, on
@@ -81,8 +81,8 @@ def in_turn(
     *,
     below: float | None = None,
     without: Sequence[Rows | None] | None = None,
-    search: Callable[..., list[Found]] = nearest,
-) -> list[Found]:
+    search: Callable[..., list[Nearest]] = nearest,
+) -> list[Nearest]:
     """As ``nearest``, query after query: what one has taken no later one takes.
 
     Args:
@@ -98,7 +98,7 @@ def in_turn(
         for one in search(some, vectors, most * len(some), below=below, without=excluded):
             free = np.flatnonzero(~taken[one.rows])[:most]
             taken[one.rows[free]] = True
-            left.append(Found(one.rows[free], one.scores[free]))
+            left.append(Nearest(one.rows[free], one.scores[free]))
     return left
 
 
@@ -137,13 +137,13 @@ class _Best:
             possible = self._scores >= self._floor
             self._rows, self._scores = self._rows[possible], self._scores[possible]
 
-    def found(self, vectors: Vectors) -> Found:
+    def found(self, vectors: Vectors) -> Nearest:
         return best_of(self._rows, self._query, vectors, self._most, self._below)
 
 
 def best_of(
     rows: Rows, query: npt.NDArray[np.floating], vectors: Vectors, most: int, below: float | None = None
-) -> Found:
+) -> Nearest:
     """Of some rows, ascending, the best ones for a query [d], scored as ``nearest`` says."""
     exact, scores = query.astype(np.float64), np.empty(len(rows), np.float32)
     for first in range(0, len(rows), _AT_ONCE):
@@ -152,7 +152,7 @@ def best_of(
     if below is not None:
         rows, scores = rows[scores < below], scores[scores < below]
     order = np.argsort(-scores, kind="stable")[:most]  # stable: rows are ascending
-    return Found(rows[order], scores[order])
+    return Nearest(rows[order], scores[order])
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MapPoint:
     """A public record in the plane (``retrieval.map``)."""
 
     x: float
@@ -66,7 +66,7 @@ class ScoreHistogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Guarantee:
+class CentresGuarantee:
     """The ε of noisy centres, over all selections so far. It covers the centres of a site, and nothing else of the run.
 
     Attributes:
@@ -85,7 +85,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PublicSelection:
     """An entry of ``augment.json``: one choice of public records for all sites.
 
     Nothing in it tells more of private records than the server has learnt.
@@ -121,9 +121,9 @@ class Selection:
     domain: str | None = None
     coverage: float | None = None
     examples: tuple[Example, ...] = ()
-    points: tuple[Point, ...] = ()
+    points: tuple[MapPoint, ...] = ()
     histogram: ScoreHistogram | None = None
-    guarantee: Guarantee | None = None
+    guarantee: CentresGuarantee | None = None
     without_private: bool = False
     centres: int | None = None
     alone: int | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from murmura.errors import CheckpointError
 from murmura.runs import files, names
 from murmura.runs.audit import Audit
-from murmura.runs.augment import Selection
+from murmura.runs.augment import PublicSelection
 from murmura.runs.evolution import CurvePoint, Generation
 from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
@@ -23,7 +23,7 @@ from murmura.runs.schema import (
     Environment,
     Evaluation,
     Exclusions,
-    Measured,
+    MeasuredOn,
     PersonalModel,
     Resumption,
     Round,
@@ -82,14 +82,14 @@ class RunRecord:
     totals: Mapping[str, float]
     sites: tuple[SiteReport, ...] | None
     exclusions: Exclusions | None
-    measured: Measured | None
+    measured: MeasuredOn | None
     disclosure: tuple[Disclosure, ...] | None
     environment: Environment | None
     config: str
     resumed: tuple[Resumption, ...] = ()
     audit: Audit | None = None
     evaluation: Evaluation | None = None
-    augment: tuple[Selection, ...] = ()
+    augment: tuple[PublicSelection, ...] = ()
     personal: tuple[PersonalModel, ...] = ()
     evolution: tuple[Generation, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
@@ -148,7 +148,7 @@ def read(folder: str | Path) -> RunRecord:
         where = str(folder / names.CONFIG)
         raise CheckpointError("it does not say what a record is (data.kind)", where=where, fix=files.REPAIR)
     named = str(summary.method if summary else method.get("name") or folder.resolve().name)
-    augment = files.rows(folder / names.AUGMENT, Selection) or ()
+    augment = files.rows(folder / names.AUGMENT, PublicSelection) or ()
     return RunRecord(
         folder=folder,
         name=str(run.get("name") or folder.resolve().name),
@@ -162,7 +162,7 @@ def read(folder: str | Path) -> RunRecord:
         totals=_totals(rounds),
         sites=files.rows(folder / names.SITES, SiteReport),
         exclusions=files.value(folder / names.EXCLUSION_COUNTS, Exclusions),
-        measured=files.value(folder / names.MEASURED, Measured),
+        measured=files.value(folder / names.MEASURED, MeasuredOn),
         disclosure=_disclosed(folder),
         environment=files.value(folder / names.ENVIRONMENT, Environment),
         config=config,
@@ -183,7 +183,7 @@ def _judged(folder: Path) -> tuple[Judgement, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[Selection]) -> str:
+def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[PublicSelection]) -> str:
     """A method with what was run with it that is no option of its own, so that runs with and without do not look
     alike."""
     strategy = augment[-1].strategy if augment else _section(experiment, "augment").get("strategy")

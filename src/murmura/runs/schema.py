@@ -123,7 +123,7 @@ class RecordSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredOn:
     """``measured.json``: what the run is measured on.
 
     Attributes:

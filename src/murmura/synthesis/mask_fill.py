@@ -17,7 +17,7 @@ from murmura.training.batch import collate, micro_batches
 from murmura.training.head import Head
 
 if TYPE_CHECKING:
-    from murmura.models import Loaded
+    from murmura.models import LoadedModel
 
 
 class MaskFill:
@@ -42,7 +42,7 @@ class MaskFill:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: LoadedModel,
         *,
         share: float = 0.3,
         steps: int = 2,

@@ -48,7 +48,7 @@ _WIDEST = 512  # of all slots' ranks together, to be stacked
 
 
 @dataclass(frozen=True)
-class Entry:
+class BufferEntry:
     """Where a tensor lies in a row of the buffer: columns ``start`` to ``start + prod(shape)``."""
 
     name: str
@@ -107,7 +107,7 @@ class Bank:
 
     # ---- building -----------------------------------------------------------------------------------------------
 
-    def _inject(self, lora: LoraSpec) -> list[Entry]:
+    def _inject(self, lora: LoraSpec) -> list[BufferEntry]:
         shapes, names = {}, target_names(self.model, lora.targets, lora.layers)
         self.head.frozen = frozen_below(self.head, names, self.states)
         for name in names:
@@ -123,7 +123,7 @@ class Bank:
         manifest, start = [], 0
         for part in next(iter(shapes.values())):
             for name, shape in shapes.items():
-                manifest.append(Entry(f"{PEFT_PREFIX}{name}{part}", shape[part], start))
+                manifest.append(BufferEntry(f"{PEFT_PREFIX}{name}{part}", shape[part], start))
                 start = manifest[-1].stop
         return manifest
 
@@ -131,7 +131,7 @@ class Bank:
         """Note how long the rows of a batch are, as they enter the model."""
         self.routing.length = inputs[0].shape[-1] if inputs else None
 
-    def _adopt(self) -> list[Entry]:
+    def _adopt(self) -> list[BufferEntry]:
         manifest, start = [], 0
         for name, parameter in self.model.named_parameters():  # tied weights are named once
             if parameter.dtype != torch.float32:
@@ -139,7 +139,7 @@ class Bank:
                 raise ModelError(f"full-parameter training needs float32 weights, {name} is {parameter.dtype}", fix=fix)
             self._parameters[name] = parameter
             self._untrained[name] = parameter.detach().cpu()
-            manifest.append(Entry(name, tuple(parameter.shape), start))
+            manifest.append(BufferEntry(name, tuple(parameter.shape), start))
             start = manifest[-1].stop
         return manifest
 
@@ -287,7 +287,7 @@ class Bank:
             return list(self._parameters.values())
         return [getattr(*self._place_of(entry)) for entry in self.manifest]
 
-    def _place_of(self, entry: Entry) -> tuple[BankLayer, str]:
+    def _place_of(self, entry: BufferEntry) -> tuple[BankLayer, str]:
         module, tensor = entry.name.removeprefix(PEFT_PREFIX).rsplit(".lora_", 1)
         return self._layers[module], tensor[0]  # A, B, or m of magnitude_vector
 
@@ -341,7 +341,7 @@ class Bank:
     def _residual_of(self, slots: torch.Tensor) -> torch.Tensor | None:
         return None if self._has_residual is None else self._has_residual[slots][:, None, None]
 
-    def trained(self, frozen: Factor | None = None) -> list[Entry]:
+    def trained(self, frozen: Factor | None = None) -> list[BufferEntry]:
         """The tensors that train while one factor, or none, is frozen; they lie side by side.
 
         Raises:

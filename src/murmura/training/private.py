@@ -24,7 +24,7 @@ from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation, length, noised
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
-from murmura.training.bank import Entry, Factor
+from murmura.training.bank import BufferEntry, Factor
 from murmura.training.by_example import by_example
 from murmura.training.config import LocalTraining
 from murmura.training.step import Chosen, Rows, Step
@@ -208,7 +208,7 @@ class PrivateStep(Step):
             self._seen[slot] += Observation(not_finite=1)
         return [gradient.masked_fill(bad[:, None], 0) for gradient in gradients], norms.masked_fill(bad, 0)
 
-    def _part(self, entry: Entry) -> int:
+    def _part(self, entry: BufferEntry) -> int:
         return 0 if entry.factor == "A" else 1
 
     def _norms(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.federation.method import Method
 from murmura.federation.site import released as module
 from murmura.federation.site.answer import Host
-from murmura.federation.site.released import Released
+from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.store import SiteStore, released
 from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Ask, Failure, Reply
@@ -45,7 +45,7 @@ class Voting(Method):
 def host(tmp_path):
     sites = make_sites(3, 2, folder=tmp_path)
     for site in sites:
-        site.released = Released(site.kept.released)
+        site.released = ReleaseJournal(site.kept.released)
     return Host(sites, [Voting(None)], SimpleNamespace(slots=1), Stream(0), run="")
 
 

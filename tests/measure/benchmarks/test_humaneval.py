@@ -40,7 +40,7 @@ def test_programs_are_bounded_as_the_options_say(monkeypatch):
     seen = []
     monkeypatch.setattr(sandbox, "outcomes", lambda trials, limits: seen.append(limits) or ["too long"])
     assert judged(["    return x"], memory=100)[0] == "too long"
-    assert seen == [sandbox.Limits(2, 100 * 2**20, True)]
+    assert seen == [sandbox.SandboxLimits(2, 100 * 2**20, True)]
 
 
 def test_it_is_refused_where_programs_are_not_cut_off_unless_that_is_accepted(monkeypatch, capsys):

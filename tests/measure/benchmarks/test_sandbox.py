@@ -12,15 +12,15 @@ import pytest
 
 from murmura.errors import RunError
 from murmura.measure.benchmarks import sandbox
-from murmura.measure.benchmarks.sandbox import OUTCOMES, Limits, Trial, is_cut, outcomes
+from murmura.measure.benchmarks.sandbox import OUTCOMES, ProgramRun, SandboxLimits, is_cut, outcomes
 
-LIMITS = Limits(seconds=1, memory=2**28, uncut=True)
+LIMITS = SandboxLimits(seconds=1, memory=2**28, uncut=True)
 TEST = "def check(candidate):\n    assert candidate() == 1\n"
 RIGHT = "def f():\n    return 1\n"
 
 
 def outcome(program, limits=LIMITS, test=TEST):
-    [found] = outcomes([Trial(program, test, "f")], limits)
+    [found] = outcomes([ProgramRun(program, test, "f")], limits)
     assert found in OUTCOMES
     return found
 
@@ -42,7 +42,7 @@ def test_each_program_gets_its_own_fate():
         "def f():\n    return f()\n": "error",
         "raise ValueError('right')\n": "error",
     }
-    assert outcomes([Trial(program, TEST, "f") for program in programs], LIMITS) == list(programs.values())
+    assert outcomes([ProgramRun(program, TEST, "f") for program in programs], LIMITS) == list(programs.values())
 
 
 def test_whoever_ends_early_or_says_so_himself_has_not_passed():
@@ -72,7 +72,7 @@ def test_whoever_replaces_functions_that_the_jail_uses_has_not_passed():
 
 def test_a_fate_that_is_none_is_not_passed_on(monkeypatch):
     monkeypatch.setattr(sandbox, "_tried", lambda trial, limits: ({"outcome": "perfect"}, 0))
-    assert outcomes([Trial(RIGHT, TEST, "f")], LIMITS) == ["ended early"]
+    assert outcomes([ProgramRun(RIGHT, TEST, "f")], LIMITS) == ["ended early"]
 
 
 def test_it_sees_an_empty_folder_and_no_environment(monkeypatch):
@@ -139,7 +139,9 @@ def test_what_it_must_not_reach_is_refused(cut, tmp_path):
         reached["signal"] = int(signal.SIGTERM)
         caught = "def f():\n    try:\n{}\n    except (OSError, RuntimeError, ValueError):\n        return 1\n"
         trials = [
-            Trial(caught.format("\n".join(f"        {line}" for line in how.format(**reached).splitlines())), TEST, "f")
+            ProgramRun(
+                caught.format("\n".join(f"        {line}" for line in how.format(**reached).splitlines())), TEST, "f"
+            )
             for how in REACHES.values()
         ]
         assert dict(zip(REACHES, outcomes(trials, LIMITS), strict=True)) == dict.fromkeys(REACHES, "right")
@@ -164,7 +166,7 @@ def test_a_program_may_not_run_where_it_is_not_cut(monkeypatch, tmp_path):
     assert not is_cut()
     assert outcome(RIGHT) == "right"  # it was accepted
     with pytest.raises(RunError, match="could reach the network"):
-        outcome(RIGHT, Limits(1, 2**28))
+        outcome(RIGHT, SandboxLimits(1, 2**28))
 
 
 def test_where_nothing_can_be_run_that_is_told(monkeypatch, tmp_path):
@@ -183,7 +185,7 @@ def test_time_by_the_clock_is_bounded_too(monkeypatch):
 def test_nothing_is_left_behind(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = len(os.listdir("/dev/fd")), threading.active_count()
-    assert outcomes([Trial(RIGHT, TEST, "f")] * 3, LIMITS) == ["right"] * 3
+    assert outcomes([ProgramRun(RIGHT, TEST, "f")] * 3, LIMITS) == ["right"] * 3
     assert (len(os.listdir("/dev/fd")), threading.active_count()) == before
     assert list(tmp_path.iterdir()) == []
 

@@ -11,7 +11,7 @@ from lm_eval.models.huggingface import HFLM
 from peft import PeftModel
 
 from murmura.errors import RunError
-from murmura.measure.harness.resident import Asked, ResidentModel
+from murmura.measure.harness.resident import Request, ResidentModel
 from murmura.measure.harness.tasks import load
 from murmura.training.adapter import load_peft, save_peft
 from murmura.training.config import LoraSpec
@@ -99,7 +99,7 @@ def test_tasks_come_out_as_by_the_harness(pair, tmp_path):
 def test_what_the_model_cannot_do_is_said(pair):
     model, _ = pair
     with pytest.raises(RunError, match="draws answers at random"):
-        Asked.of("why", {"do_sample": True, "temperature": 0.8})
+        Request.of("why", {"do_sample": True, "temperature": 0.8})
     with pytest.raises(RunError, match="may have 511 tokens"):
         model.generate_until(requests("generate_until", [("why", {"until": ["."], "max_gen_toks": 511})]))
     with pytest.raises(RunError, match="is to be judged"):

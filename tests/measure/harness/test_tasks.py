@@ -14,7 +14,7 @@ from murmura.errors import ConfigError, DataError
 from murmura.experiment import Experiment
 from murmura.measure.catalogue import described, figure, measured
 from murmura.measure.figure import interval
-from murmura.measure.harness.tasks import Result, headline, load
+from murmura.measure.harness.tasks import TaskResult, headline, load
 from tests.federation.world import make_workbench
 from tests.measure.harness.small import write_tasks
 from tests.pages import EXAMPLES
@@ -139,8 +139,8 @@ def test_names_are_held_against_the_harness(monkeypatch):
 
 def test_a_group_is_the_mean_over_its_questions():
     """By hand: 3 of 4 and 1 of 2 questions are 4 of 6."""
-    first = Result({"acc,none": 0.75}, {"acc,none": np.array([1.0, 1, 1, 0])}, 4)
-    second = Result({"acc,none": 0.5}, {"acc,none": np.array([1.0, 0])}, 2)
+    first = TaskResult({"acc,none": 0.75}, {"acc,none": np.array([1.0, 1, 1, 0])}, 4)
+    second = TaskResult({"acc,none": 0.5}, {"acc,none": np.array([1.0, 0])}, 2)
     found = headline("both", [first, second])
     assert found == {"lm_eval.both.acc": pytest.approx(4 / 6), "lm_eval.both.acc_n": 6}
     low, high = interval(4 / 6, 6)
@@ -150,31 +150,31 @@ def test_a_group_is_the_mean_over_its_questions():
 def test_the_interval_of_a_mean_is_by_its_standard_error():
     scipy = pytest.importorskip("scipy.stats")
     singles = np.array([0.2, 0.9, 0.4, 0.7])
-    found = headline("mc", [Result({"acc,none": singles.mean()}, {"acc,none": singles}, 4)])
+    found = headline("mc", [TaskResult({"acc,none": singles.mean()}, {"acc,none": singles}, 4)])
     low, high = scipy.norm.interval(0.95, singles.mean(), scipy.sem(singles))
     assert (found["lm_eval.mc.acc_low"], found["lm_eval.mc.acc_high"]) == pytest.approx((low, high), abs=1e-6)
 
 
 def test_a_metric_that_is_no_mean_has_no_interval():
-    found = headline("text", [Result({"word_perplexity,none": 12.5}, {}, 4)])
+    found = headline("text", [TaskResult({"word_perplexity,none": 12.5}, {}, 4)])
     assert found == {"lm_eval.text.word_perplexity": 12.5}
     assert figure("lm_eval.text.word_perplexity").better == "lower"
 
 
 def test_the_metric_of_a_task_is_one_that_people_quote():
     values = dict.fromkeys(["acc,none", "acc_norm,none"], 0.5)
-    assert Result(values, {}, 1).first == "acc_norm,none"
+    assert TaskResult(values, {}, 1).first == "acc_norm,none"
     assert (
-        Result({"f1,none": 0.1, "exact_match,strict": 0.2, "exact_match,loose": 0.3}, {}, 1).first
+        TaskResult({"f1,none": 0.1, "exact_match,strict": 0.2, "exact_match,loose": 0.3}, {}, 1).first
         == "exact_match,strict"
     )
-    assert Result({"mc2,none": 0.1}, {}, 1).first == "mc2,none"
+    assert TaskResult({"mc2,none": 0.1}, {}, 1).first == "mc2,none"
 
 
 def test_a_task_without_a_number_is_named():
     with pytest.raises(ConfigError, match="tasks: odd: no metric of the task is a number"):
-        headline("odd", [Result({}, {}, 1)])
-    assert headline("some", [Result({}, {}, 1), Result({"acc,none": 0.5}, {}, 2)]) == {"lm_eval.some.acc": 0.5}
+        headline("odd", [TaskResult({}, {}, 1)])
+    assert headline("some", [TaskResult({}, {}, 1), TaskResult({"acc,none": 0.5}, {}, 2)]) == {"lm_eval.some.acc": 0.5}
 
 
 def test_a_task_without_a_metric_is_refused_before_it_is_asked(tmp_path):

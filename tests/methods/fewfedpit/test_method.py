@@ -9,7 +9,7 @@ import torch
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError, DataError
-from murmura.federation.forecast import Part
+from murmura.federation.forecast import SitePart
 from murmura.federation.site.cohort import Cohort, Site
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.generation.writer import Completion
@@ -250,7 +250,7 @@ def test_labels(options, label):
 def test_the_plan_of_a_third_round(options, shards):
     method = made(keep=4, **options)
     one_by_one = LocalTraining(batch_size=1)
-    found = method.forecast(Part([None] * 10, 3, False, one_by_one, adapter=9, down=8, up=7))
+    found = method.forecast(SitePart([None] * 10, 3, False, one_by_one, adapter=9, down=8, up=7))
     assert found.steps == one_by_one.epochs * sum(shards)
     assert (found.tokens > 0) == method.config.generates
     assert (found.down, found.up) == ((0, 0) if method.traits.personal else (8, 7))

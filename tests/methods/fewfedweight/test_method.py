@@ -5,7 +5,7 @@ import torch
 
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
-from murmura.federation.forecast import Part
+from murmura.federation.forecast import SitePart
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.generation.loops import goes_round
@@ -192,7 +192,7 @@ def test_what_is_released(bench, tmp_path):
 
 
 def test_the_plan():
-    found = [method().forecast(Part([None] * size, 1, True, LocalTraining(batch_size=1))) for size in (10, 1)]
+    found = [method().forecast(SitePart([None] * size, 1, True, LocalTraining(batch_size=1))) for size in (10, 1)]
     assert found[0].steps == LocalTraining().epochs * (10 + 20)
     assert sum(one.tokens for one in found) == 8 * (10 + 2 + 1 + 1)
 

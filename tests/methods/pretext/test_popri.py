@@ -17,7 +17,7 @@ from murmura.experiment.run import run
 from murmura.methods.pretext import popri as popri_module
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.guarantee import plan
-from murmura.methods.pretext.popri import PAIRS, SHOWN, TUNED, Candidate, Popri, tokenised
+from murmura.methods.pretext.popri import PAIRS, SHOWN, TUNED, Popri, WrittenText, tokenised
 from murmura.methods.pretext.voting import cosines
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
@@ -141,7 +141,7 @@ def test_the_generator_comes_to_find_likelier_what_sites_like(tmp_path, tokenize
     for _ in range(30):
         prompt = six_samples([sentence(draw, nouns) for nouns in (BODY, PAPERS, draw.choice((BODY, PAPERS)))])
         body = sentence(draw, BODY[:1])
-        pairs.append([Candidate(prompt, one, True) for one in (body, body.replace(BODY[0], draw.choice(PAPERS)))])
+        pairs.append([WrittenText(prompt, one, True) for one in (body, body.replace(BODY[0], draw.choice(PAPERS)))])
 
     def margins():
         items = [item for pair in tokenised(bench, pairs) for item in (pair.chosen, pair.rejected)]
@@ -231,7 +231,7 @@ def test_candidates_are_cut_by_the_generators_tokens_and_end_only_where_they_end
 def test_a_pair_is_read_behind_its_prompt_with_the_header_that_ended_it(tokenizer, llama, tmp_path):
     bench = world(tmp_path, tokenizer, scores("the kidney")).popri._bench
     prompt = "Below is a list\nOriginal Text Sample 4\n"
-    [pair] = tokenised(bench, [(Candidate(prompt, "the rash", True), Candidate(prompt, "the fever", False))])
+    [pair] = tokenised(bench, [(WrittenText(prompt, "the rash", True), WrittenText(prompt, "the fever", False))])
     assert tokenizer.decode(pair.chosen.ids) == prompt + "the rash\nOriginal Text Sample"
     assert tokenizer.decode(pair.rejected.ids) == prompt + "the fever"
     answer = [label for label in pair.chosen.labels if label >= 0]

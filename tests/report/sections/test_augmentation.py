@@ -11,13 +11,13 @@ from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.table import table
 from murmura.runs import RunFolder, read
-from murmura.runs.augment import Given, Guarantee, Selection
+from murmura.runs.augment import CentresGuarantee, Given, PublicSelection
 from murmura.runs.names import AUGMENT
 from tests.report.blocks import blocks, pictures, said, tables
 from tests.report.runs import NOISED, PLAIN, write_run
 from tests.runs.outcomes import SELECTION
 
-NOISY = Guarantee(3.1401, 1e-5, "zero-out", "the plan")
+NOISY = CentresGuarantee(3.1401, 1e-5, "zero-out", "the plan")
 PLAINLY = replace(SELECTION, guarantee=None)
 
 
@@ -98,7 +98,7 @@ def test_texts_are_shown_as_they_are_and_not_as_markup(run):
 
 
 def test_without_scores_and_clusters_there_is_less_to_tell(run):
-    plain = run(Selection(1, "random", {f"s{k}": Given(2, 0, 9, {"code": 2}) for k in range(13)}, records=2))
+    plain = run(PublicSelection(1, "random", {f"s{k}": Given(2, 0, 9, {"code": 2}) for k in range(13)}, records=2))
     assert columns(plain) == ["Site", "Records", "code", "Fewer than asked", "Size"]
     found = section(plain)
     [folded] = blocks(found, Details)

@@ -18,7 +18,7 @@ from murmura.errors import BudgetError, CheckpointError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
-from murmura.privacy.budget import BudgetConfig, Entry, read
+from murmura.privacy.budget import AccountEntry, BudgetConfig, read
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.plan import PrivacyPlan
 from murmura.streams import Stream
@@ -183,7 +183,7 @@ def foresee(chosen: BudgetConfig, records: str, cost: Cost, rounds: int) -> Fore
         return Foreseen(math.inf, math.inf, 0 if chosen.epsilon is not None else rounds)
 
     def after(count: int) -> float:
-        found = before.with_(Entry("", records, "", cost.times(count))) if count else before
+        found = before.with_(AccountEntry("", records, "", cost.times(count))) if count else before
         return found.epsilon(records, chosen.delta).value if found.entries else 0.0
 
     limit = math.inf if chosen.epsilon is None else chosen.epsilon

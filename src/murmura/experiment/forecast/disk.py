@@ -8,7 +8,7 @@ from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan
 from murmura.experiment.simulation import bytes_of
 from murmura.federation.adapter_folder import nbytes_of
-from murmura.federation.forecast import Part
+from murmura.federation.forecast import SitePart
 from murmura.training.adapter import State
 from murmura.units import FLOAT32
 
@@ -25,7 +25,7 @@ def disk(plan: Plan, model: ModelSpec, sites: int, rank: int) -> int:
     """
     experiment, method = plan.experiment, plan.method
     adapter, beside = model.trainable * FLOAT32, residual(method.rule, model.state, rank)
-    kept = method.forecast(Part((), 1, True, experiment.training, adapter=adapter))
+    kept = method.forecast(SitePart((), 1, True, experiment.training, adapter=adapter))
     own = sites if experiment.personal else 0
     checkpoint = adapter + kept.server_keeps + sites * kept.site_keeps + own * adapter
     final = (own + (sites if method.keeps_adapters else 1)) * (adapter + nbytes_of(model.tokenizer))

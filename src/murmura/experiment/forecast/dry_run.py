@@ -16,7 +16,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.forecast import training
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
-from murmura.experiment.forecast.measuring import Measuring
+from murmura.experiment.forecast.measuring import MeasuringForecast
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
@@ -24,7 +24,7 @@ from murmura.experiment.forecast.rounds import ForeseenRound, drawn_cohorts, for
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.verbs import verbs_of
-from murmura.federation.forecast import Forecast, Part, Work
+from murmura.federation.forecast import Forecast, SitePart, Work
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.releases import rows_of
 from murmura.runs.folder import RunFolder
@@ -170,7 +170,7 @@ def dry_run(experiment: Experiment) -> DryRun:
         sites=_sites(plan, given) if plan.gathered and plan.owned else None,
         rounds=rounds,
         public=public,
-        work=[*training.work(plan, rounds), *other, *choosing, *Measuring(plan, len(rounds), widest).work()],
+        work=[*training.work(plan, rounds), *other, *choosing, *MeasuringForecast(plan, len(rounds), widest).work()],
         memory=memory,
         disk=space,
         disclosure=_disclosure(plan),
@@ -222,7 +222,7 @@ def _sites(plan: Plan, public: int) -> list[SitePlan]:
     experiment, owned = plan.experiment, plan.owned or {}
 
     def known(records: Sequence[Any]) -> dict[str, Any]:
-        found = plan.method.forecast(Part(records, 1, True, experiment.training, public=public))
+        found = plan.method.forecast(SitePart(records, 1, True, experiment.training, public=public))
         labelled = found.records if experiment.task.has_labels else None
         return {"labelled": labelled, "steps": found.steps if records else 0}
 

@@ -15,7 +15,7 @@ from murmura.tasks import Task
 _READ = 16  # records that are read to try it
 
 
-class Measuring:
+class MeasuringForecast:
     """All of a run's.
 
     Args:

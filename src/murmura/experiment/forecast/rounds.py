@@ -14,7 +14,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.disk import residual as largest_residual
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
-from murmura.federation.forecast import Part
+from murmura.federation.forecast import SitePart
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.streams import Stream
@@ -84,7 +84,7 @@ def foreseen_rounds(
     for round, cohort in enumerate(cohorts, start=1):
         parts = [
             method.forecast(
-                Part(
+                SitePart(
                     owned[name] if owned else (),
                     round,
                     name not in asked,

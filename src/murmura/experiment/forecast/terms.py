@@ -27,7 +27,7 @@ from murmura.federation.method import Method
 from murmura.federation.site.identity import read_roster
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import Verbs, rows_of
-from murmura.privacy.composition import Release, composed
+from murmura.privacy.composition import ReleasedSteps, composed
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.plan import USELESS, PrivacyPlan
 from murmura.runs.names import EXPERIMENT, ROSTER
@@ -178,7 +178,7 @@ def _of_persons(most: int | None, plan: PrivacyPlan) -> Iterator[str]:
     if most is None:
         yield "For a person with several records it is more, and the run does not bound how many one has."
         return
-    found = composed([Release(plan, plan.steps)], plan.delta, plan.adjacency, size=most)
+    found = composed([ReleasedSteps(plan, plan.steps)], plan.delta, plan.adjacency, size=most)
     yield (
         f"A person may have {most} of these records: for all of them together ε = {bound(found.value)} at the same δ. "
         "What [allow] epsilon limits is that of one record."

@@ -17,7 +17,7 @@ from murmura.errors import RefusedError, RunError, SecureSumError
 from murmura.federation.site.answered import Answered
 from murmura.federation.site.joined import Joined
 from murmura.federation.site.masking import Masking
-from murmura.federation.site.released import Released
+from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.finite import is_finite
@@ -73,7 +73,7 @@ class Site:
     masking: Masking | None = None
     answered: Answered = field(default_factory=Answered)
     measured: Answered = field(default_factory=Answered)
-    released: Released | None = None
+    released: ReleaseJournal | None = None
     runs: Joined = field(default_factory=Joined)
     unkept: dict[int, str] = field(default_factory=dict)
     apart: Sequence[Any] = ()

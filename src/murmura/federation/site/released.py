@@ -15,7 +15,7 @@ _NOTED = 100
 _WIDTH = 200  # most characters of what a server may have made up
 
 
-class Released:
+class ReleaseJournal:
     """The journal of what has left one site, in all runs. It does not go back when a run does.
 
     A line has ``at`` (UTC), ``run``, ``round`` and ``verb``, and either ``fields`` or, of an answer that is none,

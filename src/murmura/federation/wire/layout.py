@@ -53,7 +53,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SummedEntry:
     """A tensor or number of a reply.
 
     Args:
@@ -100,7 +100,7 @@ class Layout:
         options: those of ``[aggregation.secure]``.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SummedEntry, ...]
     weights: Mapping[str, str]
     sites: int
     options: SecureSumConfig
@@ -176,7 +176,7 @@ class Layout:
                 told.append(f"{clipped} numbers of '{field}' were clipped to ±{self.options.range:g}")
         return np.concatenate(parts), told
 
-    def _words(self, entry: Entry, value: Any, reply: Payload) -> tuple[np.ndarray, int]:
+    def _words(self, entry: SummedEntry, value: Any, reply: Payload) -> tuple[np.ndarray, int]:
         """The words of one entry, and how many of its numbers were clipped."""
         if value is None:
             return np.zeros(entry.words, self.dtype), 0
@@ -260,7 +260,7 @@ class Layout:
                 found.heard[field] = there
         return found
 
-    def _value(self, entry: Entry, words: np.ndarray) -> Any:
+    def _value(self, entry: SummedEntry, words: np.ndarray) -> Any:
         if entry.is_whole and not entry.is_tensor:
             return int(words[0])
         real = words.astype(np.float64)
@@ -275,14 +275,16 @@ class Layout:
         return bits - 1 - math.frexp(self.sites * bound)[1]
 
 
-def entries_of(terms: Any) -> tuple[Entry, ...]:
+def entries_of(terms: Any) -> tuple[SummedEntry, ...]:
     """The entries of the layout in the terms of a sum, where it has travelled as ``Layout.to_payload``.
 
     Raises:
         SecureSumError: it is none, or has a field twice, which would leave in two forms.
     """
     try:
-        entries = tuple(Entry(field, key, kind, tuple(shape)) for field, key, kind, shape in terms["layout"]["entries"])
+        entries = tuple(
+            SummedEntry(field, key, kind, tuple(shape)) for field, key, kind, shape in terms["layout"]["entries"]
+        )
     except (KeyError, TypeError, ValueError):
         entries = ()
     if not entries or not all(map(_is_sound, entries)):
@@ -304,21 +306,21 @@ def as_vector(travelled: torch.Tensor) -> np.ndarray:
     return travelled.numpy().view(np.uint32 if travelled.element_size() == 4 else np.uint64)
 
 
-def _entries(like: Payload) -> Iterator[Entry]:
+def _entries(like: Payload) -> Iterator[SummedEntry]:
     for field, value in like.items():
         for key, one in _leaves(value):
             if isinstance(one, torch.Tensor):
                 kind: Kind = "tensor"
                 if _is_whole(one):
                     kind = "short tensor" if one.dtype in _SHORT else "whole tensor"
-                yield Entry(field, key, kind, tuple(one.shape))
+                yield SummedEntry(field, key, kind, tuple(one.shape))
             elif isinstance(one, int | float):
-                yield Entry(field, key, "whole number" if _is_whole(one) else "number")
+                yield SummedEntry(field, key, "whole number" if _is_whole(one) else "number")
             else:
                 raise RunError(f"a field '{field}' cannot be added up: it holds neither numbers nor tensors")
 
 
-def _is_sound(entry: Entry) -> bool:
+def _is_sound(entry: SummedEntry) -> bool:
     return (
         isinstance(entry.field, str)
         and isinstance(entry.key, str | None)
@@ -339,7 +341,7 @@ def _leaves(value: Any) -> Iterator[tuple[str | None, Any]]:
         yield None, value
 
 
-def _at(value: Any, entry: Entry) -> Any:
+def _at(value: Any, entry: SummedEntry) -> Any:
     return value.get(entry.key) if isinstance(value, Mapping) else value
 
 

@@ -90,9 +90,9 @@ class HumanEval(Benchmark[HumanEvalConfig]):
 
     def judge(self, questions: Sequence[Program], answers: Sequence[str]) -> list[Verdict]:
         """Run the programs, which takes ``seconds`` of the options for each at most."""
-        limits = sandbox.Limits(self.config.seconds, self.config.memory * 2**20, self.config.uncut)
+        limits = sandbox.SandboxLimits(self.config.seconds, self.config.memory * 2**20, self.config.uncut)
         trials = [
-            sandbox.Trial(self._program(question, answer), question.test, question.entry_point)
+            sandbox.ProgramRun(self._program(question, answer), question.test, question.entry_point)
             for question, answer in zip(questions, answers, strict=True)
         ]
         return [Verdict(outcome == "right", outcome) for outcome in sandbox.outcomes(trials, limits)]

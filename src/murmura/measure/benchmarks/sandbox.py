@@ -46,7 +46,7 @@ _AT_ONCE = 4  # processes
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What a program may use.
 
     Attributes:
@@ -66,7 +66,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ProgramRun:
     """A program, and a test whose function ``check`` is given the program's function ``entry``."""
 
     program: str
@@ -74,7 +74,7 @@ class Trial:
     entry: str
 
 
-def outcomes(trials: Sequence[Trial], limits: Limits) -> list[str]:
+def outcomes(trials: Sequence[ProgramRun], limits: SandboxLimits) -> list[str]:
     """What becomes of each program, one of ``OUTCOMES``; a few run side by side.
 
     Raises:
@@ -90,14 +90,14 @@ def is_cut() -> bool:
     Raises:
         RunError: none can be run here.
     """
-    trial = Trial("def one():\n    return 1\n", "def check(one):\n    assert one() == 1\n", "one")
-    told, _ = _tried(trial, Limits(10, 2**30, uncut=True))
+    trial = ProgramRun("def one():\n    return 1\n", "def check(one):\n    assert one() == 1\n", "one")
+    told, _ = _tried(trial, SandboxLimits(10, 2**30, uncut=True))
     if told.get("outcome") != "right":
         raise RunError("programs cannot be run in a process of their own here", fix="Leave benchmarks of code out.")
     return bool(told["cut"])
 
 
-def _fate(trial: Trial, limits: Limits) -> str:
+def _fate(trial: ProgramRun, limits: SandboxLimits) -> str:
     told, code = _tried(trial, limits)
     if told.get("outcome") == "not run":
         raise RunError(f"a program that a model wrote could reach {NOT_CUT}, and was not run")
@@ -108,7 +108,7 @@ def _fate(trial: Trial, limits: Limits) -> str:
     return "crashed" if code < 0 else "ended early"
 
 
-def _tried(trial: Trial, limits: Limits) -> tuple[dict[str, Any], int | None]:
+def _tried(trial: ProgramRun, limits: SandboxLimits) -> tuple[dict[str, Any], int | None]:
     """What the jail has told, empty where it was not heard; and how its process ended, None where it was stopped."""
     token = secrets.token_hex(16)
     job = asdict(trial) | asdict(limits) | {"token": token}

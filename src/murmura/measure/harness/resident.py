@@ -103,7 +103,7 @@ class ResidentModel(TemplateLM):
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """What the model writes behind each prompt, greedily, up to the first of the request's stop strings."""
-        asked = [Asked.of(*request.args) for request in requests]
+        asked = [Request.of(*request.args) for request in requests]
         written: dict[int, str] = {}
         for stop in dict.fromkeys(one.stop for one in asked):
             chosen = [place for place, one in enumerate(asked) if one.stop == stop]
@@ -117,7 +117,7 @@ class ResidentModel(TemplateLM):
             written.update((place, one.text) for place, one in zip(chosen, found, strict=True))
         return [written[place] for place in range(len(asked))]
 
-    def _prompt(self, one: Asked) -> list[int]:
+    def _prompt(self, one: Request) -> list[int]:
         """The ids of a prompt, without its beginning where it leaves no room for the answer."""
         room = self.max_length - one.tokens
         if room < 1:
@@ -127,7 +127,7 @@ class ResidentModel(TemplateLM):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """A request for an answer.
 
     Attributes:
@@ -141,7 +141,7 @@ class Asked:
     tokens: int
 
     @classmethod
-    def of(cls, prompt: str, options: dict[str, Any]) -> Asked:
+    def of(cls, prompt: str, options: dict[str, Any]) -> Request:
         """A request as the harness has it.
 
         Raises:

@@ -94,12 +94,12 @@ class HarnessSet:
         assert found is not None, "there is one process"
         figures: dict[str, Any] = {}
         for name, group in self.tasks.items():
-            figures |= headline(name, [Result.of(found, task) for task in group])
+            figures |= headline(name, [TaskResult.of(found, task) for task in group])
         return figures
 
 
 @dataclass(frozen=True)
-class Result:
+class TaskResult:
     """What the harness has found of one task.
 
     Attributes:
@@ -113,7 +113,7 @@ class Result:
     count: int
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], task: str) -> Result:
+    def of(cls, found: Mapping[str, Any], task: str) -> TaskResult:
         """Out of what ``lm_eval.evaluate`` gives."""
         told = found["results"][task]
         values = {
@@ -139,7 +139,7 @@ class Result:
         return (preferred or list(self.values))[0]
 
 
-def headline(name: str, results: Sequence[Result]) -> dict[str, Any]:
+def headline(name: str, results: Sequence[TaskResult]) -> dict[str, Any]:
     """The figure of a task, or of a group: the mean over its questions, as where the harness weighs by size.
 
     The metric is the one that stands for the first of its tasks that has one; those that lack it take no part.

@@ -11,7 +11,7 @@ import torch
 
 from murmura.aggregation.mean import WeightedMean
 from murmura.aggregation.ternary import CODE_BITS, quantise
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Weights, verb
@@ -73,7 +73,7 @@ class CMFL(Averaging):
     def verbs(self) -> list[str]:
         return ["train_relevant"]
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         found = super().forecast(part)
         return replace(found, site_keeps=found.site_keeps + 2 * part.adapter)
 
@@ -121,7 +121,7 @@ class TFedAvg(Averaging):
     def verbs(self) -> list[str]:
         return ["train_ternary"]
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         found, share = super().forecast(part), CODE_BITS / 32
         return replace(found, down=share * part.down, up=share * part.up, server_keeps=part.adapter)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import RefusedError
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import DifferentialPrivacy, Metric, Release, Weights, verb
@@ -74,7 +74,7 @@ class DPLoRA(VanillaFL):
         """Whether sites tell their ε apart from what they send, since that leaves in a secure sum."""
         return self.config.private and self.rule.config.secure is not None
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         return replace(super().forecast(part), steps=part.steps(len(part.records), part.public))
 
     def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:

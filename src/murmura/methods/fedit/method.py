@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmura.aggregation.config import ROBUST
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, verb
@@ -45,7 +45,7 @@ class Centralised(Averaging):
         no_public_records="all records are in one place, so there is no site to choose public ones for",
     )
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         return replace(super().forecast(part), down=0, up=0)
 
 
@@ -62,7 +62,7 @@ class LocalOnly(Averaging):
     def verbs(self) -> list[str]:
         return ["train_alone"]
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         return replace(super().forecast(part), down=part.down if part.first else 0, up=0)
 
     def lead(self, server: Server, fleet: Fleet) -> None:

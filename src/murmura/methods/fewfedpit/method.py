@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Rule
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
@@ -67,16 +67,16 @@ class WithSynthetic(Averaging):
         combines = Combines(refused={"scaffold": _ANEW}, travels=True)
         return AveragingTraits(label=label, single_replies=single, combines=combines, no_public_records="")
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         found = super().forecast(part)
         return replace(found, steps=part.steps(*self.shards(part)), tokens=self.config.most_tokens_written)
 
-    def shards(self, part: Part) -> list[int]:
+    def shards(self, part: SitePart) -> list[int]:
         """How many records each training of a round is on."""
         own = len(part.records)
         return ([own] if self.config.needs_private_branch else []) + [own + self.others(part)]
 
-    def others(self, part: Part) -> int:
+    def others(self, part: SitePart) -> int:
         """How many records there are beside a site's own."""
         return self.config.keep * (part.round if self.config.accumulate else 1) + part.public
 
@@ -184,7 +184,7 @@ class FewFedPIT(WithSynthetic):
         why = "" if self.config.branches else f"with method.{option} there is no branch for other records than its own"
         return replace(super().traits, no_public_records=why)
 
-    def shards(self, part: Part) -> list[int]:
+    def shards(self, part: SitePart) -> list[int]:
         own = [len(part.records)] if self.config.needs_private_branch else []
         return own + ([self.others(part)] if self.config.branches else [])
 
@@ -253,7 +253,7 @@ class LocIT(FedMIT):
     def verbs(self) -> list[str]:
         return ["improve_alone"]
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         return replace(super().forecast(part), down=part.down if part.first else 0, up=0)
 
     def round(self, server: Server, fleet: Fleet, cohort: Sequence[str], each: Mapping[str, Payload]) -> None:

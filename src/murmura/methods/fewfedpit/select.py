@@ -39,14 +39,14 @@ class Opinion:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KeptDrafts:
     """Indices of the drafts to keep, ascending, and how many drafts met which rejection."""
 
     kept: list[int]
     counts: Counter[str]
 
 
-def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: random.Random) -> Choice:
+def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: random.Random) -> KeptDrafts:
     """Keep the best ``keep`` of one site's drafts.
 
     IFS (Zhang et al. 2024) keeps the lowest ratios. IFD (Li et al. 2024) keeps the highest, but takes those above 1,
@@ -73,7 +73,7 @@ def choose(scorer: Scorer, opinions: Sequence[Opinion | None], keep: int, rng: r
     if scorer in ("ifs", "ifd"):
         ratios = [opinion.ratio for index in best if (opinion := opinions[index])]
         counts["kept.ratio_of_1_or_more"] += sum(ratio >= 1 for ratio in ratios)
-    return Choice(sorted(best), counts)
+    return KeptDrafts(sorted(best), counts)
 
 
 def standing(scorer: Scorer, opinion: Opinion | None, kept: bool) -> str:

@@ -11,7 +11,7 @@ from murmura.aggregation.config import LINEAR
 from murmura.aggregation.mean import WeightedMean
 from murmura.data.records import Instruction
 from murmura.data.tokenising import Tokenised, tokenise_all
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import AveragingTraits, Combines
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
@@ -58,7 +58,7 @@ class FewFedWeight(Averaging):
     def verbs(self) -> list[str]:
         return ["improve"]
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         c, own = self.config, len(part.records)
         tokens = c.answer_tokens * (own + min(own, c.error_records))
         return replace(super().forecast(part), steps=part.steps(own, 2 * own), tokens=tokens)

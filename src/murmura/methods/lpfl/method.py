@@ -12,7 +12,7 @@ import numpy as np
 
 from murmura.data.selection import label_order
 from murmura.errors import DataError
-from murmura.federation.forecast import Forecast, Part, Work, few
+from murmura.federation.forecast import Forecast, SitePart, Work, few
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
@@ -75,7 +75,7 @@ class LPFL(Averaging):
             fix = f"Add texts with an empty label, {hide}."
             raise DataError("there is no unlabelled text to annotate", where=f"site {site}", fix=fix)
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         known, found = self._begins_with(part.records), super().forecast(part)
         first = left = len(part.records) - known
         for event in range(1, min(part.round, self.config.events + 1)):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import DataError
-from murmura.federation.forecast import Forecast, Part, Work
+from murmura.federation.forecast import Forecast, SitePart, Work
 from murmura.federation.method import Method
 from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Ask, Reply
@@ -165,7 +165,7 @@ class Pretext(Method):
 
         return dimension_of(self.config.encoder) or math.nan
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         c = self.config
         if not self.asks(part.round):
             return Forecast()

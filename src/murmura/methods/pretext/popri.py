@@ -41,7 +41,7 @@ noisy votes: chosen, rejected, votes of the one, votes of the other."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class WrittenText:
     """What the generator has written for a prompt.
 
     Attributes:
@@ -85,7 +85,7 @@ class Popri(Evolution):
         for name, value in (("candidates", len(candidates)), ("pairs", len(pairs)), ("vote_noise", sigma)):
             server.note(name, value)
 
-    def _written(self, round: int) -> list[list[Candidate]]:
+    def _written(self, round: int) -> list[list[WrittenText]]:
         """The different texts that the generator writes for each prompt, of those prompts that can make a pair."""
         c, stream, seeds = self.config, self.server.stream / "candidates" / round, self.server.store[SHOWN]
         different, count = len(set(seeds)), c.candidates_per_prompt
@@ -95,7 +95,7 @@ class Popri(Evolution):
             for prompt in [prompt_of(seeds, different, stream / number / "seeds")]
             for place in range(count)
         )
-        found: list[dict[str, Candidate]] = [{} for _ in range(c.prompts)]
+        found: list[dict[str, WrittenText]] = [{} for _ in range(c.prompts)]
         faults = Counter[str]()
         with phase("generate"):
             generator = local(c, self.server.runtime, self.server.store.get(TUNED))
@@ -115,18 +115,18 @@ class Popri(Evolution):
             raise RunError(f"{what} ({why})", where=f"round {round}", fix=fix)
         return groups
 
-    def _read(self, answers: Sequence[Answer]) -> list[Candidate | None]:
+    def _read(self, answers: Sequence[Answer]) -> list[WrittenText | None]:
         """Answers as candidates of at most ``text_tokens`` tokens; None of what cannot be used."""
         c, mends = self.config, self.config.torn == "mended"
         read = [read_sample(answer.text or "", answer.finished) for answer in answers]
         whole = ["" if one.fault else one.text if one.finished or not mends else mended(one.text) for one in read]
         short = population.shortened(whole, self._bench.tokenizer, c.text_tokens, mended=mends)
         return [
-            Candidate(answer.request.prompt, text, ends=one.finished and text == one.text) if text else None
+            WrittenText(answer.request.prompt, text, ends=one.finished and text == one.text) if text else None
             for answer, one, text in zip(answers, read, short, strict=True)
         ]
 
-    def _tune(self, pairs: Sequence[tuple[Candidate, Candidate]], round: int) -> None:
+    def _tune(self, pairs: Sequence[tuple[WrittenText, WrittenText]], round: int) -> None:
         """Tune the generator on a round's pairs, from where the last round left it."""
         server, bank = self.server, self._bench.bank
         start: State = server.store.get(TUNED) or bank.initial(server.stream / "generator")
@@ -152,12 +152,12 @@ class Popri(Evolution):
         return bench_of(self.config, self.server.runtime)
 
 
-def tokenised(bench: ModelRuntime, pairs: Sequence[tuple[Candidate, Candidate]]) -> list[Pair]:
+def tokenised(bench: ModelRuntime, pairs: Sequence[tuple[WrittenText, WrittenText]]) -> list[Pair]:
     """Pairs as the generator reads them: each text behind the prompt that it was written for, and what it ended with
     there, the header of the next one, if it came to its end."""
     end, context = STOP[0], bench.context
 
-    def read(candidate: Candidate) -> Tokenised:
+    def read(candidate: WrittenText) -> Tokenised:
         prompt = bench.prompt_ids(candidate.prompt)
         written = candidate.text + (end if candidate.ends else "")
         ids: Any = bench.tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]

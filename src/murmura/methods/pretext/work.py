@@ -104,12 +104,12 @@ def _expand(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], 
 def _tune(config: PretextConfig, bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
     """One step on so many pairs; what the reference says of them is a part of it."""
     from murmura.methods.pretext.generator import bench_of
-    from murmura.methods.pretext.popri import Candidate, tokenised, tuned
+    from murmura.methods.pretext.popri import WrittenText, tokenised, tuned
     from murmura.synthesis.prompts import SHOWN, six_samples
 
     texts = _texts(records, 2 * count)
     prompt, own = six_samples(_texts(records, SHOWN)), bench_of(config, bench)
-    one = [Candidate(prompt, text, ends=False) for text in texts]
+    one = [WrittenText(prompt, text, ends=False) for text in texts]
     pairs = list(zip(one[::2], one[1::2], strict=True))
     how = config.tuning.model_copy(update={"batch_size": count, "epochs": 1})
     tuned(own, tokenised(own, pairs), own.bank.initial(_TRIED), how, _TRIED)

@@ -13,7 +13,7 @@ import torch
 from murmura.aggregation.mean import StateSum
 from murmura.aggregation.rules import Rule
 from murmura.errors import PrivacyError, RefusedError
-from murmura.federation.forecast import Forecast, Part
+from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.method import Method
 from murmura.federation.traits import Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
@@ -91,7 +91,7 @@ class SiteLevel(Method):
         and so nothing is secret."""
         return OSEntropy() if self.config.private else SeededEntropy(server.stream / "sites" / round)
 
-    def forecast(self, part: Part) -> Forecast:
+    def forecast(self, part: SitePart) -> Forecast:
         own = len(part.records)
         steps, kept = part.steps(own + part.public), self.kept() * part.adapter
         return Forecast(records=own, steps=steps, down=part.down, up=part.up, server_keeps=kept)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from murmura.errors import PrivacyError
 from murmura.privacy.observation import Observation
-from murmura.privacy.parts import Part, at_least, check
+from murmura.privacy.parts import PlanPart, at_least, check
 from murmura.units import told_apart
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PrefixSums(ABC):
 
 
 @dataclass(frozen=True)
-class Noise(Part):
+class Noise(PlanPart):
     """Noise on the sums of clipped contributions.
 
     Args:

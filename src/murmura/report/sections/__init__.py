@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from murmura.report.content import Section
+from murmura.report.content import ReportSection
 from murmura.report.sections.audit import audit
 from murmura.report.sections.augmentation import augmentation
 from murmura.report.sections.bars import answers, counts, time
@@ -28,7 +28,7 @@ from murmura.report.sections.sites import sites
 from murmura.report.sections.text_evolution import by_texts, text_evolution
 from murmura.report.table import Row
 
-SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
+SECTIONS: tuple[Callable[[Sequence[Row]], ReportSection | None], ...] = (
     results,
     rounds,
     confusion,
@@ -52,6 +52,6 @@ SECTIONS: tuple[Callable[[Sequence[Row]], Section | None], ...] = (
 )
 
 
-def sections(rows: Sequence[Row]) -> list[Section]:
+def sections(rows: Sequence[Row]) -> list[ReportSection]:
     """Those that the runs have something for."""
     return [section for build in SECTIONS if (section := build(rows)) is not None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from murmura.measure.catalogue import READS
 from murmura.measure.figure import FEW
-from murmura.report.content import Block, Entry, Picture, Pictures, Section, Table, capital, entry, note
+from murmura.report.content import Block, Entry, Picture, Pictures, ReportSection, Table, capital, entry, note
 from murmura.report.drawing import MUTED, shares, svg
 from murmura.report.style import style
 from murmura.report.table import Row, each_run, runs_of
@@ -43,10 +43,10 @@ _COLUMNS = ("Attack", "AUC", "95 %", "Found at 1 %", "95 %")
 _STRONGEST = "strongest"
 
 
-def audit(rows: Sequence[Row]) -> Section | None:
+def audit(rows: Sequence[Row]) -> ReportSection | None:
     """Of those runs that were audited."""
     audited = [run for run in runs_of(rows) if run.audit]
-    return Section("Audit", _LEAD, each_run(rows, audited, figures_of)) if audited else None
+    return ReportSection("Audit", _LEAD, each_run(rows, audited, figures_of)) if audited else None
 
 
 def figures_of(run: RunRecord) -> list[Block]:

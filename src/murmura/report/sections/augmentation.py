@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from murmura.report.content import Block, Details, Entry, Picture, Pictures, Section, Table, capital, note, shortened
+from murmura.report.content import (
+    Block,
+    Details,
+    Entry,
+    Picture,
+    Pictures,
+    ReportSection,
+    Table,
+    capital,
+    note,
+    shortened,
+)
 from murmura.report.drawing import MUTED, PAPER, dots, means, shares, svg
 from murmura.report.style import Style, style
 from murmura.report.table import Row, each_run, runs_of
-from murmura.runs.augment import Given, Guarantee, Selection
+from murmura.runs.augment import CentresGuarantee, Given, PublicSelection
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, bound, count, decimal, listing, size
 
@@ -39,16 +50,16 @@ _MANY_SITES = 12
 _COLUMNS = 5  # domains with a column of their own
 
 
-def augmentation(rows: Sequence[Row]) -> Section | None:
+def augmentation(rows: Sequence[Row]) -> ReportSection | None:
     """Of those runs in which sites were given something."""
     augmented = [run for run in runs_of(rows) if run.augment]
     compared = coverage(augmented)
     blocks: list[Block] = [Pictures(compared)] if compared else []
     blocks += each_run(rows, augmented, lambda run: _blocks(run, run.augment[-1]))
-    return Section("Public records for the sites", _LEAD, blocks) if blocks else None
+    return ReportSection("Public records for the sites", _LEAD, blocks) if blocks else None
 
 
-def _blocks(run: RunRecord, last: Selection) -> list[Block]:
+def _blocks(run: RunRecord, last: PublicSelection) -> list[Block]:
     """What the sites of a run were given, as it was chosen last."""
     looks = {domain: style(place) for place, domain in enumerate(_domains(last))}
     pictures = [one for one in (_map(last, looks), _histogram(last, looks)) if one]
@@ -64,7 +75,7 @@ def _blocks(run: RunRecord, last: Selection) -> list[Block]:
     return blocks
 
 
-def _domains(chosen: Selection) -> list[str]:
+def _domains(chosen: PublicSelection) -> list[str]:
     """Those of which something was given, the most frequent first; then others that are in a picture."""
     return list(dict.fromkeys([*chosen.by_domain, *(point.domain for point in chosen.points)]))
 
@@ -72,7 +83,7 @@ def _domains(chosen: Selection) -> list[str]:
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def _sentences(run: RunRecord, last: Selection) -> list[str]:
+def _sentences(run: RunRecord, last: PublicSelection) -> list[str]:
     found = [_what(run, last)]
     if last.private:
         found.append(f"What the strategy reads of private records: {last.private}.")
@@ -90,7 +101,7 @@ def _sentences(run: RunRecord, last: Selection) -> list[str]:
     return found
 
 
-def _what(run: RunRecord, last: Selection) -> str:
+def _what(run: RunRecord, last: PublicSelection) -> str:
     rounds = [count(one.round) for one in run.augment]
     when = f"round{'s' * (len(rounds) > 1)} {listing(rounds)}"
     latest = ", of which the last is shown here" if len(rounds) > 1 else ""
@@ -107,7 +118,7 @@ def _what(run: RunRecord, last: Selection) -> str:
     return text
 
 
-def _guaranteed(told: Guarantee) -> str:
+def _guaranteed(told: CentresGuarantee) -> str:
     if told.epsilon is None:
         return f"The centres were made noisy, and have no ε all the same: {told.refused}."
     return (
@@ -116,7 +127,7 @@ def _guaranteed(told: Guarantee) -> str:
     )
 
 
-def _given(last: Selection) -> Table:
+def _given(last: PublicSelection) -> Table:
     """What was given, site by site and to all together."""
     shown = list(last.by_domain)[:_COLUMNS]
     more = ["other domains"] if len(last.by_domain) > _COLUMNS else []
@@ -146,7 +157,7 @@ def _score(value: float | None) -> str:
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 
-def _map(last: Selection, looks: dict[str, Style]) -> Picture | None:
+def _map(last: PublicSelection, looks: dict[str, Style]) -> Picture | None:
     if not last.points:
         return None
 
@@ -173,7 +184,7 @@ def _map(last: Selection, looks: dict[str, Style]) -> Picture | None:
     return Picture(title, svg(draw, "", f"map {last.strategy}", rounds=False), caption)
 
 
-def _histogram(last: Selection, looks: dict[str, Style]) -> Picture | None:
+def _histogram(last: PublicSelection, looks: dict[str, Style]) -> Picture | None:
     found = last.histogram
     if found is None:
         return None
@@ -214,10 +225,10 @@ def _options(run: RunRecord) -> Options:
 
 
 def _against(
-    known: Iterable[tuple[Selection, Options]],
+    known: Iterable[tuple[PublicSelection, Options]],
     axis: str,
-    along: Callable[[Selection], int | None],
-    other: Callable[[Selection], tuple[str, int | None]],
+    along: Callable[[PublicSelection], int | None],
+    other: Callable[[PublicSelection], tuple[str, int | None]],
 ) -> Picture | None:
     """Coverage along one option, a line for each strategy, domain, value of the other and whatever else is set; None
     where no line has two points."""

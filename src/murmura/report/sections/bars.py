@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from murmura.measure.catalogue import figure
-from murmura.report.content import Bar, Bars, Block, Entry, Grid, Heading, Section
+from murmura.report.content import Bars, Block, Entry, Grid, Heading, LabelledBar, ReportSection
 from murmura.report.table import Cell, Row, heading, means, of_seeds
 from murmura.runs.schema import Round
 from murmura.units import count, duration
@@ -13,7 +13,7 @@ from murmura.units import count, duration
 _OTHER = "other"
 
 
-def answers(rows: Sequence[Row]) -> Section | None:
+def answers(rows: Sequence[Row]) -> ReportSection | None:
     """Of each benchmark how many answers met which rejection after the last round."""
     lead = (
         "How many of the model’s answers to the questions of benchmarks met which fate, after the last round"
@@ -22,7 +22,7 @@ def answers(rows: Sequence[Row]) -> Section | None:
     return _section("What became of answers", lead, rows, _answers)
 
 
-def time(rows: Sequence[Row]) -> Section | None:
+def time(rows: Sequence[Row]) -> ReportSection | None:
     """Seconds of each phase."""
     lead = (
         f"Time of the whole run by phase{of_seeds(rows, ', mean over the seeds')}; bars are shares of it. “Other” is "
@@ -31,7 +31,7 @@ def time(rows: Sequence[Row]) -> Section | None:
     return _section("Where the time went", lead, rows, _phases)
 
 
-def counts(rows: Sequence[Row]) -> Section | None:
+def counts(rows: Sequence[Row]) -> ReportSection | None:
     """How often each thing happened."""
     lead = (
         f"How often each thing happened, over all rounds and sites{of_seeds(rows, ', mean over the seeds')}. Only "
@@ -41,8 +41,8 @@ def counts(rows: Sequence[Row]) -> Section | None:
 
 
 def _section(
-    title: str, lead: str, rows: Sequence[Row], of: Callable[[Row], Mapping[str, list[Bar]]]
-) -> Section | None:
+    title: str, lead: str, rows: Sequence[Row], of: Callable[[Row], Mapping[str, list[LabelledBar]]]
+) -> ReportSection | None:
     groups: list[list[Block]] = []
     for row in rows:
         blocks: list[Block] = []
@@ -50,10 +50,10 @@ def _section(
             blocks += [*([Heading([Entry(name)], level=4)] if name else []), Bars(bars, row.look)]
         if blocks:
             groups.append([*heading(rows, row), *blocks])
-    return Section(title, lead, [Grid(groups)]) if groups else None
+    return ReportSection(title, lead, [Grid(groups)]) if groups else None
 
 
-def _answers(row: Row) -> dict[str, list[Bar]]:
+def _answers(row: Row) -> dict[str, list[LabelledBar]]:
     told = [run.last.answers for run in row.runs]
     found = {}
     for name in dict.fromkeys(name for one in told for name in one):
@@ -62,7 +62,7 @@ def _answers(row: Row) -> dict[str, list[Bar]]:
     return found
 
 
-def _phases(row: Row) -> dict[str, list[Bar]]:
+def _phases(row: Row) -> dict[str, list[LabelledBar]]:
     """Longest first; ``other`` is what the phases leave of the wall time."""
     seconds = _totals(row, lambda one: one.seconds)
     wall = row.cells["wall"].mean
@@ -71,11 +71,11 @@ def _phases(row: Row) -> dict[str, list[Bar]]:
         seconds[_OTHER] = other
     whole = sum(seconds.values())
     order = sorted(seconds, key=lambda name: (name == _OTHER, -seconds[name]))
-    bars = [Bar(name, duration(seconds[name]), 100 * seconds[name] / (whole or 1)) for name in order]
+    bars = [LabelledBar(name, duration(seconds[name]), 100 * seconds[name] / (whole or 1)) for name in order]
     return {"": bars} if bars else {}
 
 
-def _counts(row: Row) -> dict[str, list[Bar]]:
+def _counts(row: Row) -> dict[str, list[LabelledBar]]:
     """By reason, under the part of the key before the first dot."""
     groups: dict[str, dict[str, float]] = {}
     for key, value in _totals(row, lambda one: one.counts).items():
@@ -84,10 +84,10 @@ def _counts(row: Row) -> dict[str, list[Bar]]:
     return {head: _bars(group, max(group.values())) for head, group in groups.items()}
 
 
-def _bars(numbers: Mapping[str, float], whole: float) -> list[Bar]:
+def _bars(numbers: Mapping[str, float], whole: float) -> list[LabelledBar]:
     """The most frequent first."""
     order = sorted(numbers.items(), key=lambda item: -item[1])
-    return [Bar(name, count(value), 100 * value / max(1.0, whole)) for name, value in order]
+    return [LabelledBar(name, count(value), 100 * value / max(1.0, whole)) for name, value in order]
 
 
 def _totals(row: Row, part: Callable[[Round], Mapping[str, float]]) -> dict[str, float]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from murmura.measure.figure import between
-from murmura.report.content import Block, Entry, Section, Table, entry
+from murmura.report.content import Block, Entry, ReportSection, Table, entry
 from murmura.report.table import Row, heading, means, of_seeds
 from murmura.units import DASH, count, decimal
 
 _DEEPEST = 0.35  # of the background, for all texts of a label
 
 
-def confusion(rows: Sequence[Row]) -> Section | None:
+def confusion(rows: Sequence[Row]) -> ReportSection | None:
     """What became of the texts of each label; rows of which that was not measured are left out."""
     blocks: list[Block] = []
     for row in rows:
@@ -25,7 +25,7 @@ def confusion(rows: Sequence[Row]) -> Section | None:
         "gave one; “right” is the share of a row that was given its own label, with its 95 % interval and how many "
         "they are."
     )
-    return Section("Right and wrong, label by label", lead, blocks) if blocks else None
+    return ReportSection("Right and wrong, label by label", lead, blocks) if blocks else None
 
 
 def _table(tables: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from murmura.report.content import Entry, Section, Table, entry
+from murmura.report.content import Entry, ReportSection, Table, entry
 from murmura.report.table import Cell, Row, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, count, duration, size
@@ -17,7 +17,7 @@ _LEAD = (
 )
 
 
-def cost(rows: Sequence[Row]) -> Section | None:
+def cost(rows: Sequence[Row]) -> ReportSection | None:
     """A line for each row; None where no run has recorded how long sites took."""
     if not any("at_sites" in run.totals for run in runs_of(rows)):
         return None
@@ -32,7 +32,7 @@ def cost(rows: Sequence[Row]) -> Section | None:
     for row in rows:
         found = [(write, Cell.of(map(of, row.runs)).mean) for write, of in columns.values()]
         lines.append([entry(row.label, row.state), *(DASH if mean is None else write(mean) for write, mean in found)])
-    return Section("What it costs a site", _LEAD, [Table(["Method", *columns], lines)])
+    return ReportSection("What it costs a site", _LEAD, [Table(["Method", *columns], lines)])
 
 
 def _rounds(run: RunRecord) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from murmura.measure.catalogue import measured
-from murmura.report.content import Block, Details, Entry, Heading, Listing, Paragraph, Section, Table, folded
+from murmura.report.content import Block, Details, Entry, Heading, Listing, Paragraph, ReportSection, Table, folded
 from murmura.report.run_facts import environment
 from murmura.report.table import OUTSIDE, Row, distinct, promises_privacy, runs_of
 from murmura.runs.record import RunRecord
@@ -14,7 +14,7 @@ from murmura.units import DASH
 _MANY_EVENTS = 12
 
 
-def events(rows: Sequence[Row]) -> Section:
+def events(rows: Sequence[Row]) -> ReportSection:
     """In the order of the rounds of each run."""
     runs = runs_of(rows)
     told, besides = list[str](), list[str]()
@@ -30,10 +30,10 @@ def events(rows: Sequence[Row]) -> Section:
     if besides:
         more = f"{len(besides)} notes" * (len(besides) > _MANY_EVENTS)
         blocks += [Paragraph("As planned, and worth knowing:"), *folded([Listing(besides)], more)]
-    return Section("Events", "What went otherwise than planned.", blocks)
+    return ReportSection("Events", "What went otherwise than planned.", blocks)
 
 
-def details(rows: Sequence[Row]) -> Section:
+def details(rows: Sequence[Row]) -> ReportSection:
     """Runs, numbers of every round, experiments and environments."""
     runs = runs_of(rows)
     several = len(runs) > 1
@@ -51,7 +51,7 @@ def details(rows: Sequence[Row]) -> Section:
         if lines is not None:
             summary = "Environment" + f": {', '.join(names)}" * (len(every) > 1)
             blocks.append(Details(summary, [Table((), lines, text=(0, 1))]))
-    return Section("In detail", blocks=blocks)
+    return ReportSection("In detail", blocks=blocks)
 
 
 def _overview(runs: Sequence[RunRecord]) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from murmura.federation.wire.releases import DifferentialPrivacy
-from murmura.report.content import Block, Entry, Heading, Paragraph, Section, Table, entry, note
+from murmura.report.content import Block, Entry, Heading, Paragraph, ReportSection, Table, entry, note
 from murmura.report.protection import protection
 from murmura.report.table import Row, attacked
 from murmura.runs.schema import Disclosure
@@ -40,7 +40,7 @@ class _Released:
         return [row.label for row in self.rows]
 
 
-def disclosure(rows: Sequence[Row]) -> Section:
+def disclosure(rows: Sequence[Row]) -> ReportSection:
     """What left the sites; methods that released the same are put together."""
     blocks: list[Block] = []
     every = _released(rows)
@@ -77,7 +77,7 @@ def disclosure(rows: Sequence[Row]) -> Section:
                 f"No ε (the bound that differential privacy gives) is stated, since none is guaranteed{measured}."
             )
         )
-    return Section("What left the sites", _LEAD, blocks)
+    return ReportSection("What left the sites", _LEAD, blocks)
 
 
 def _released(rows: Sequence[Row]) -> list[_Released]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from murmura.errors import CheckpointError
-from murmura.report.content import Block, Section, Table, shortened
+from murmura.report.content import Block, ReportSection, Table, shortened
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs import jsontext
 from murmura.runs.names import PRIVATE, SITE_DRAFTS, site_folder
@@ -20,7 +20,7 @@ _LEAD = (
 )
 
 
-def drafts(rows: Sequence[Row]) -> Section:
+def drafts(rows: Sequence[Row]) -> ReportSection:
     """Of runs that kept some.
 
     Raises:
@@ -33,7 +33,7 @@ def drafts(rows: Sequence[Row]) -> Section:
     if not having:
         fix = "Set method.drafts_shown before the run, and show it on the machine where it ran."
         raise CheckpointError("no site has kept drafts to be shown", where=str(runs[0].folder), fix=fix)
-    return Section("Drafts, kept and dropped", _LEAD, each_run(rows, having, _blocks))
+    return ReportSection("Drafts, kept and dropped", _LEAD, each_run(rows, having, _blocks))
 
 
 def require_apart(runs: Sequence[RunRecord], out: Path) -> None:

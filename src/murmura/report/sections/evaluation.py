@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from murmura.measure.catalogue import measured
-from murmura.report.content import Block, Definitions, Entry, Section, Table, entry, note
+from murmura.report.content import Block, Definitions, Entry, ReportSection, Table, entry, note
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import Evaluation
@@ -16,10 +16,10 @@ _LEAD = (
 )
 
 
-def evaluation(rows: Sequence[Row]) -> Section | None:
+def evaluation(rows: Sequence[Row]) -> ReportSection | None:
     """Of those runs that were evaluated."""
     having = [run for run in runs_of(rows) if run.evaluation]
-    return Section("Benchmarks", _LEAD, each_run(rows, having, benchmarks_of)) if having else None
+    return ReportSection("Benchmarks", _LEAD, each_run(rows, having, benchmarks_of)) if having else None
 
 
 def benchmarks_of(run: RunRecord) -> list[Block]:

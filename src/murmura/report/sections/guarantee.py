@@ -8,9 +8,9 @@ from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 from murmura.privacy.curve import DELTAS
-from murmura.report.content import Block, Entry, Picture, Pictures, Section, Table, entry, note
+from murmura.report.content import Block, Entry, Picture, Pictures, ReportSection, Table, entry, note
 from murmura.report.drawing import INK, MUTED, PAPER, svg
-from murmura.report.guarantee import Guarantee, guarantees, limits, terms
+from murmura.report.guarantee import RowGuarantee, guarantees, limits, terms
 from murmura.report.table import OUTSIDE, Row, columns, distinct, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, at_least, bound, count
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("Runs", "ε", "δ", "Protects", "Accountant", "Plan")
 
 
-def guarantee(rows: Sequence[Row]) -> Section | None:
+def guarantee(rows: Sequence[Row]) -> ReportSection | None:
     """Of those runs that promise an ε, kept or refused."""
     private = [run for run in runs_of(rows) if run.last.privacy]
     if not private:
@@ -48,7 +48,7 @@ def guarantee(rows: Sequence[Row]) -> Section | None:
     pictures = [*curves(known), *held_against(rows)]
     if pictures:
         blocks.append(Pictures(pictures, [one.row.name for one in known] if len(rows) > 1 else []))
-    return Section("What is guaranteed", " ".join([lead, *more]), blocks)
+    return ReportSection("What is guaranteed", " ".join([lead, *more]), blocks)
 
 
 def _cells(run: RunRecord) -> list[Entry | str]:
@@ -81,7 +81,7 @@ def _audit(run: RunRecord) -> str:
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 
-def curves(known: Sequence[Guarantee]) -> list[Picture]:
+def curves(known: Sequence[RowGuarantee]) -> list[Picture]:
     """ε at every δ, of each guarantee; nothing where none has a bound."""
     found = [(one, [(bound, log10(delta)) for delta, bound in one.curve.table if isfinite(bound)]) for one in known]
     lines = [(one, points) for one, points in found if points]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from murmura.measure.figure import between
-from murmura.report.content import Block, Entry, Section, Table, capital, entry, note
+from murmura.report.content import Block, Entry, ReportSection, Table, capital, entry, note
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs.judgement import Judgement
 from murmura.runs.record import RunRecord
@@ -18,10 +18,10 @@ _LEAD = (
 )
 
 
-def judged(rows: Sequence[Row]) -> Section | None:
+def judged(rows: Sequence[Row]) -> ReportSection | None:
     """Of those runs whose answers were judged."""
     found = [run for run in runs_of(rows) if run.judged]
-    return Section("Judged answers", _LEAD, each_run(rows, found, figures_of)) if found else None
+    return ReportSection("Judged answers", _LEAD, each_run(rows, found, figures_of)) if found else None
 
 
 def figures_of(run: RunRecord) -> list[Block]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from murmura.measure.gains import summary
-from murmura.report.content import Block, Entry, Listing, Picture, Pictures, Section, Table, folded
+from murmura.report.content import Block, Entry, Listing, Picture, Pictures, ReportSection, Table, folded
 from murmura.report.drawing import MUTED, PAPER, RULE, dots, svg
 from murmura.report.style import style
 from murmura.report.table import Row, each_run, runs_of
@@ -23,7 +23,7 @@ _COLUMNS = ("Site", "Records", "Before training", "Global model", "Own model", "
 _LOOKS = (style(0), style(1))
 
 
-def personal(rows: Sequence[Row]) -> Section | None:
+def personal(rows: Sequence[Row]) -> ReportSection | None:
     """None where no site has told of a model of its own."""
     runs = [run for run in runs_of(rows) if run.personal]
     if not runs:
@@ -34,7 +34,7 @@ def personal(rows: Sequence[Row]) -> Section | None:
         "apart before the first round: few, so a single site’s figures are uncertain. The losses have left the "
         "sites, and no ε covers them."
     )
-    return Section("Single sites", lead, each_run(rows, runs, _blocks))
+    return ReportSection("Single sites", lead, each_run(rows, runs, _blocks))
 
 
 def _blocks(run: RunRecord) -> list[Block]:

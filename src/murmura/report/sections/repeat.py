@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from murmura.federation.engines import DEPLOYED
-from murmura.report.content import Block, Paragraph, Section, folded, note
+from murmura.report.content import Block, Paragraph, ReportSection, folded, note
 from murmura.report.run_facts import software
 from murmura.report.table import Row, runs_of
 from murmura.runs.names import CONFIG
@@ -23,7 +23,7 @@ _DEPLOYED = "Sites were on machines of their own: `murmura serve FOLDER`, with t
 _FEW = 4
 
 
-def repeat(rows: Sequence[Row]) -> Section:
+def repeat(rows: Sequence[Row]) -> ReportSection:
     """Of each run, with which versions it was made, and the command."""
     runs = runs_of(rows)
     commands = [command(run) for run in runs if not _deployed(run)]
@@ -37,7 +37,7 @@ def repeat(rows: Sequence[Row]) -> Section:
     blocks += [note(_DEPLOYED)] * any(map(_deployed, runs))
     blocks += [note(_NOISE)] * any(run.last.privacy for run in runs)
     blocks += [note(_RESUMED)] * any(one.changed for run in runs for one in run.resumed)
-    return Section("To run it again", _LEAD, blocks)
+    return ReportSection("To run it again", _LEAD, blocks)
 
 
 def command(run: RunRecord) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from murmura.measure.figure import Figure
 from murmura.report.caveats import caveats
 from murmura.report.comparison import differences, sentences
-from murmura.report.content import Block, Definitions, Details, Entry, Section, Table, Warning, entry, note
+from murmura.report.content import Block, Definitions, Details, Entry, ReportSection, Table, Warning, entry, note
 from murmura.report.guarantee import scope
 from murmura.report.table import OUTSIDE, Row, attacked, columns, few_attacked, kinds, of_seeds, runs_of
 from murmura.units import DASH, count
@@ -17,7 +17,7 @@ _GOOD, _LEAKS, _COST = "How good it is", "What it gives away, and what is guaran
 _TARGETS = {"attack": "the model", "upload": "single uploads"}
 
 
-def results(rows: Sequence[Row]) -> Section:
+def results(rows: Sequence[Row]) -> ReportSection:
     """After the last round."""
     spread = of_seeds(rows, "; mean ± sample standard deviation where a method ran with several seeds")
     bars = any(row.cells[one.key].span(one) for row in rows for one in columns(rows))
@@ -35,7 +35,7 @@ def results(rows: Sequence[Row]) -> Section:
     blocks.append(Details("What these figures mean, in full", [Definitions(meanings)]))
     if not attacked(rows) and not any(run.audit for run in runs_of(rows)):
         blocks.append(note("Leakage was not measured: no attack was carried out."))
-    return Section("Results", lead, blocks)
+    return ReportSection("Results", lead, blocks)
 
 
 def _grouped(rows: Sequence[Row]) -> dict[str, list[Figure]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.measure.catalogue import CATALOGUE
 from murmura.measure.figure import Drawn, Figure, interval
-from murmura.report.content import Block, Picture, Pictures, Section, note
+from murmura.report.content import Block, Picture, Pictures, ReportSection, note
 from murmura.report.drawing import FEW, MUTED, PAPER, svg
 from murmura.report.table import Cell, Row, kinds, legend, moved, of_seeds
 from murmura.tasks import TASKS
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def rounds(rows: Sequence[Row]) -> Section | None:
+def rounds(rows: Sequence[Row]) -> ReportSection | None:
     """What the catalogue draws; a picture of figures that were not measured, or that never moved, is left out."""
     pictures: list[Picture] = []
     still: list[str] = []
@@ -36,7 +36,7 @@ def rounds(rows: Sequence[Row]) -> Section | None:
     blocks: list[Block] = [Pictures(pictures, legend(rows))]
     if still:
         blocks.append(note(f"No picture, since nothing moved: {', '.join(still)}."))
-    return Section("Round by round", lead, blocks)
+    return ReportSection("Round by round", lead, blocks)
 
 
 def _measured(rows: Sequence[Row]) -> list[tuple[Drawn, list[Figure]]]:

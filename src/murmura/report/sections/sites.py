@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from murmura.report.content import Block, Entry, Heading, Paragraph, Section, Table, folded, note
+from murmura.report.content import Block, Entry, Heading, Paragraph, ReportSection, Table, folded, note
 from murmura.report.table import Row, distinct, kinds, runs_of
 from murmura.runs.schema import SiteReport
 from murmura.tasks import TASKS
@@ -24,7 +24,7 @@ _NO_GAINS = (
 )
 
 
-def sites(rows: Sequence[Row]) -> Section:
+def sites(rows: Sequence[Row]) -> ReportSection:
     """Each different set of sites once."""
     whole = " or ".join(TASKS[kind].whole for kind in kinds(rows))
     lead = (
@@ -36,7 +36,7 @@ def sites(rows: Sequence[Row]) -> Section:
         blocks += [Heading([Entry(", ".join(names))])] if len(every) > 1 else []
         blocks += [Paragraph("Not recorded.")] if one is None else _blocks(one)
     blocks += [note(_NO_GAINS)] if not any(run.personal or run.last.privacy for run in runs_of(rows)) else []
-    return Section("Sites", lead, blocks)
+    return ReportSection("Sites", lead, blocks)
 
 
 def _blocks(reports: Sequence[SiteReport]) -> list[Block]:

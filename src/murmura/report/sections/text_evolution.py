@@ -8,7 +8,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from murmura.measure.catalogue import figure
-from murmura.report.content import Block, Details, Picture, Pictures, Section, Table, note, shortened
+from murmura.report.content import Block, Details, Picture, Pictures, ReportSection, Table, note, shortened
 from murmura.report.drawing import INK, MUTED, PAPER, dots, means, svg
 from murmura.report.style import style
 from murmura.report.table import Row, each_run, legend, runs_of
@@ -42,12 +42,12 @@ _SHOWN = 3  # candidates of a round in the table that lived, and as many that di
 _TICKS = 6
 
 
-def text_evolution(rows: Sequence[Row]) -> Section | None:
+def text_evolution(rows: Sequence[Row]) -> ReportSection | None:
     """Of those runs in which sites voted."""
     evolved = [run for run in runs_of(rows) if run.evolution]
     how = (_TUNED if tuned else _VARIED for tuned in dict.fromkeys(_is_tuned(run) for run in evolved))
     lead = _LEAD + " ".join(how)
-    return Section("How the texts evolved", lead, each_run(rows, evolved, _blocks)) if evolved else None
+    return ReportSection("How the texts evolved", lead, each_run(rows, evolved, _blocks)) if evolved else None
 
 
 def _is_tuned(run: RunRecord) -> bool:
@@ -61,13 +61,13 @@ def _blocks(run: RunRecord) -> list[Block]:
     return [*map(note, _sentences(run)), Pictures([_votes(run)]), shown]
 
 
-def by_texts(rows: Sequence[Row]) -> Section | None:
+def by_texts(rows: Sequence[Row]) -> ReportSection | None:
     """How good the model is by how many texts it was trained on, a line for each row, in means over its runs; None
     where no run was trained on several numbers of texts."""
     drawn = (("heldout_loss", "loss (nats per token)"), ("heldout_accuracy", "accuracy (0 to 1)"))
     pictures = [picture for key, unit in drawn if (picture := _curve(rows, key, unit))]
     lead = "The model after training on so many of the texts that the run has made, each time from the start."
-    return Section("By how many texts", lead, [Pictures(pictures, legend(rows))]) if pictures else None
+    return ReportSection("By how many texts", lead, [Pictures(pictures, legend(rows))]) if pictures else None
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
