@@ -411,10 +411,12 @@ def test_no_site_has_more_records_of_one_person_than_it_may(tmp_path, most):
     assert found.groups == gathered(**persons(tmp_path), records_per_user=most).groups
 
 
-def test_pooled_records_of_a_person_are_bounded_together(tmp_path):
+def test_pooled_records_are_just_those_that_sites_would_have_with_a_bound_for_each_person(tmp_path):
     (tmp_path / "persons").mkdir()
-    found = gathered(pooled=True, **persons(tmp_path), records_per_user=2)
-    assert max(Counter(map(patient, found.groups["pooled"])).values()) == 2
+    options = persons(tmp_path) | {"records_per_user": 2}
+    [pooled], own = (gathered(pooled=one, **options).groups.values() for one in (True, False))
+    assert pooled == [record for records in own for record in records]
+    assert max(Counter(map(patient, pooled)).values()) == 4  # of a person who is at two sites
 
 
 def test_it_is_told_at_how_many_sites_a_person_has_records_that_are_used(tmp_path, tokenizer):

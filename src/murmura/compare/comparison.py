@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from murmura.compare import linear
+from murmura.compare.alike import on_other_records
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
@@ -286,6 +287,7 @@ def _remarks(results: Sequence[ArmResult], kind: str, config: CompareConfig, arm
     others = [one.arm for one in results if one.kind != kind]
     if others:
         told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
+    told += on_other_records([one for one in results if one.kind == kind])
     attacks = next((one.attacks for one in results if one.kind == kind), {})
     if attack := attacks.get("attack"):
         uploads = f" (on single uploads {attacks['upload']})" if "upload" in attacks else ""

@@ -84,11 +84,11 @@ def gather(
     shares = _shared_out(data, usable, stream, embed or Encoder(data.encoder).embed)
     shares = _without_public(shares) if promises and data.skip_bad else _without_twins(shares, data)
     tell_repeats(shares.groups)
-    if pooled:
-        shares = replace(shares, groups={_POOLED: [placed for own in shares.groups.values() for placed in own]})
     _require_short_names(shares.groups)
     shares = _bounded(shares, data.records_per_user, stream)
     tell(shares.unused, room)
+    if pooled:  # just the records that sites would have trained on
+        shares = replace(shares, groups={_POOLED: [placed for own in shares.groups.values() for placed in own]})
     owners = {placed.site: _POOLED if pooled and placed.site else placed.site for placed in records}
     found = Counter(owners[placed.site] for placed in records)
     long = Counter(owners[one.site] for one in others if one.cause == "long")
