@@ -1,5 +1,5 @@
-"""Whether arms had the same records, which options alone do not tell: what is left out, is set apart to validate with, or
-is attacked follows from the method too."""
+"""Whether arms had the same records, which options alone do not tell: what is left out, is set apart to validate with,
+or is attacked follows from the method too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _measured(run: RunRecord) -> Known:
 
 
 def _attacked(run: RunRecord) -> Known:
-    """Sites' own records are not told: of sites that are unlike, an arm may attack evenly, and another in proportion."""
+    """Which ones is not told: of sites that are unlike, an arm may attack evenly, and another in proportion."""
     found = run.last.attacks.get("attack")
     return (found.members if found else None), None
 
