@@ -543,16 +543,16 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
 
 
 def test_time_left_is_what_the_same_arms_took(monkeypatch):
-    def job(arm, finished=False):
-        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, folder=arm)
+    def job(arm, wall=1.0, finished=False):
+        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, folder=wall)
 
-    monkeypatch.setattr(jobs, "read", lambda folder: SimpleNamespace(totals={"wall": 300.0}))
-    runs = [job("quick"), job("slow"), job("new"), job("quick"), job("slow")]
-    watch = jobs._Watch(runs, before=[job("slow", finished=True)], at_once=2)
+    monkeypatch.setattr(jobs, "read", lambda wall: SimpleNamespace(totals={"wall": wall}))
+    runs = [job("quick"), job("slow", wall=100.0), job("new"), job("quick"), job("slow")]
+    watch = jobs._Watch(runs, before=[job("slow", wall=300.0, finished=True)], at_once=2)
     watch.done(runs[0], 10.0)
     # One quick and two slow ones, by the search for a rate, and a new one, as long as the others on average.
     assert watch.words == f"1 of 5 runs done, about {clock((10 + 2 * 300 + 155) / 2)} left"
-    watch.done(runs[1], 100.0)
+    watch.done(runs[1], 40.0)  # the rest of a run that had been begun before
     watch.done(runs[3], None)  # it failed
     assert watch.words == f"3 of 5 runs done, about {clock((100 + 55) / 2)} left"  # a run of its own counts alone
     nothing = jobs._Watch(runs, [], 2)
