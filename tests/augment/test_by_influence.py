@@ -13,7 +13,8 @@ from murmura.augment.strategies import choosing, weigh
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import Instruction
 from murmura.errors import RunError
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.streams import Stream
 from tests.conftest import WORDS

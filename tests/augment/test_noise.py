@@ -12,7 +12,7 @@ from murmura.augment.config import AugmentConfig
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import Instruction
 from murmura.errors import PrivacyError
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.ledger import PrivacyLedger

@@ -9,7 +9,8 @@ from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import sent
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import Instruction
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask
 from murmura.retrieval.centres import cluster

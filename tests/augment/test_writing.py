@@ -9,7 +9,8 @@ from murmura.augment.config import WRITER, AugmentConfig
 from murmura.augment.verbs import Augmenting
 from murmura.augment.writing import SelfInstruct
 from murmura.errors import RunError
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.generation.sampling import Sampling
 from murmura.streams import Stream

@@ -14,7 +14,7 @@ from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from tests.experiment.small import record, write_lines

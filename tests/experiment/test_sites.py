@@ -14,7 +14,8 @@ from murmura.data.templates import template
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.exclusions import Unused, tell
 from murmura.experiment.sites import gather
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.wire.messages import Ask
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.methods.lpfl.method import LPFL

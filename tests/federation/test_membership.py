@@ -8,7 +8,8 @@ import torch
 from murmura.errors import CheckpointError, DataError, RefusedError
 from murmura.federation.membership import Membership
 from murmura.federation.site.answer import Host
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.streams import Stream

@@ -14,7 +14,7 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.answer import Host
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Failure, Reply

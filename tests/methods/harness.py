@@ -6,7 +6,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor

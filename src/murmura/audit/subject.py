@@ -21,7 +21,7 @@ from murmura.experiment.released import RunModels
 from murmura.experiment.trained import finished
 from murmura.experiment.validate import method_of
 from murmura.federation.server.transcript import TranscriptRound, kept_rounds
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder

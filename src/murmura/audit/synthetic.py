@@ -16,7 +16,7 @@ import numpy as np
 
 from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, MurmuraError
-from murmura.federation.site.cohort import WRITTEN
+from murmura.federation.site.site import WRITTEN
 from murmura.federation.site.store import SiteStore
 from murmura.measure.text import References, distinct
 from murmura.methods.fewfedpit.synthetic import KEPT

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from murmura.augment.config import AugmentConfig
     from murmura.data.records import Instruction
     from murmura.federation.server.rounds import Server
-    from murmura.federation.site.cohort import Site
+    from murmura.federation.site.site import Site
     from murmura.privacy.plan import PrivacyPlan
     from murmura.retrieval.encoder import Encoder
     from murmura.retrieval.pool import Pool

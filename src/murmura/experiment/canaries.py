@@ -10,7 +10,7 @@ from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.sites import Population
 from murmura.federation.method import Method
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.measure.canaries import Canary
 from murmura.reading import Reading
 from murmura.streams import Stream

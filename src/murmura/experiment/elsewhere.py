@@ -11,7 +11,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.sites import Population
 from murmura.federation.engines import DEPLOYED
 from murmura.federation.method import Method
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.runs.schema import Exclusions, SiteReport
 
 

@@ -31,7 +31,7 @@ from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import Checkpoint
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.measure.canaries import Canary
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet

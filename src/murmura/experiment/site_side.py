@@ -26,12 +26,12 @@ from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
-from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import Roster, identity, read_roster
 from murmura.federation.site.joined import Joined
 from murmura.federation.site.masking import Masking
 from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.signed import SignedInAllRuns
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.layout import Agreement
 from murmura.personal.apart import apart_of

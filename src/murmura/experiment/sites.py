@@ -14,7 +14,7 @@ from murmura.data.selection import text_order
 from murmura.errors import DataError
 from murmura.experiment.exclusions import Placed, Unused, find_overlap, fitting, tell, tell_of_empty, tell_repeats
 from murmura.experiment.sharing import Embed, Groups, bounded, hold_out, share_out
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.progress import say
 from murmura.reading import Reading
 from murmura.retrieval.encoder import Encoder

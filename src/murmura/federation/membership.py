@@ -13,7 +13,8 @@ from murmura.federation.wire.messages import VERSION, Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Release, WithoutRecords, verb
 
 if TYPE_CHECKING:
-    from murmura.federation.site.cohort import Cohort, Site
+    from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 
 
 class Membership(WithoutRecords):

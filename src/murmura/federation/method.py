@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from murmura.federation.method_config import MethodConfig
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
-    from murmura.federation.site.cohort import Site
+    from murmura.federation.site.site import Site
     from murmura.privacy.guarantee import Guarantee, Unit
     from murmura.streams import Stream
     from murmura.training.config import LocalTraining

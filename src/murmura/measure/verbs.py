@@ -21,7 +21,8 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
-    from murmura.federation.site.cohort import Cohort, Site
+    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.site import Site
     from murmura.tasks.task import Task
     from murmura.training.config import LocalTraining
 

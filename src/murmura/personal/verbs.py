@@ -16,7 +16,8 @@ from murmura.personal.config import PersonalConfig
 from murmura.training.adapter import State, split_residual
 
 if TYPE_CHECKING:
-    from murmura.federation.site.cohort import Cohort, Site
+    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.site import Site
     from murmura.model_runtime import ModelRuntime
     from murmura.streams import Stream
     from murmura.tasks.task import Task

@@ -6,7 +6,8 @@ import torch
 from murmura.aggregation.choosing import RULES, rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.errors import RefusedError, RunError
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.wire.messages import Ask, decode, encode
 from murmura.methods.fedit.config import FedITConfig
 from murmura.methods.fedit.method import FedIT

@@ -8,8 +8,8 @@ from murmura.errors import RefusedError
 from murmura.federation.membership import Membership
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
-from murmura.federation.site.cohort import Site
 from murmura.federation.site.joined import Joined
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Verbs, verb

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from murmura.errors import PrivacyError
-from murmura.federation.site.cohort import Site
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan, weakest

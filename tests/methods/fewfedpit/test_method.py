@@ -10,7 +10,8 @@ from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError, DataError
 from murmura.federation.forecast import SitePart
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.generation.writer import Completion
 from murmura.methods import build, parse_config

@@ -16,9 +16,9 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
 from murmura.federation.site.answered import Answered
-from murmura.federation.site.cohort import Site
 from murmura.federation.site.identity import identity, read_roster, write_roster
 from murmura.federation.site.masking import Masking
+from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.summing import SecureSumming
 from murmura.federation.wire.layout import Agreement, Layout

@@ -17,8 +17,9 @@ from murmura.errors import (
     UndeclaredReleaseError,
     nearest,
 )
-from murmura.federation.site.cohort import Cohort, Site
+from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.joined import OWNERS
+from murmura.federation.site.site import Site
 from murmura.federation.wire.layout import MASKED, as_tensor, entries_of
 from murmura.federation.wire.masks import SIGNATURE_BYTES, STEPS, packed
 from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest

@@ -22,7 +22,7 @@ from murmura.training.loop import steps_of
 
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
-    from murmura.federation.site.cohort import Site
+    from murmura.federation.site.site import Site
 
 _UNCLIPPED = torch.finfo(torch.float32).max  # C = ∞: no gradient is longer
 

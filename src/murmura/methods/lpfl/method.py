@@ -30,7 +30,8 @@ from murmura.training.cloze import ClozeRecord
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
-    from murmura.federation.site.cohort import Cohort, Site
+    from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.site import Site
     from murmura.model_runtime import ModelRuntime
     from murmura.training.config import LocalTraining
 

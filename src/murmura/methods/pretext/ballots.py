@@ -16,7 +16,8 @@ from murmura.retrieval.centres import LONGEST
 from murmura.retrieval.search import Vectors
 
 if TYPE_CHECKING:
-    from murmura.federation.site.cohort import Cohort, Site
+    from murmura.federation.site.cohort import Cohort
+from murmura.federation.site.site import Site
 
 
 class Ballots:
