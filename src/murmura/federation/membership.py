@@ -14,7 +14,7 @@ from murmura.federation.wire.releases import Count, Metric, Release, WithoutReco
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-from murmura.federation.site.site import Site
+    from murmura.federation.site.site import Site
 
 
 class Membership(WithoutRecords):

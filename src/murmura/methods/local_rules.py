@@ -20,7 +20,7 @@ from murmura.training.loop import Trained
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
-from murmura.federation.site.site import Site
+    from murmura.federation.site.site import Site
 
 _CONTROL, _CHANGE = "control", "control_change"
 _ROUND = "control_round"  # of the change that a site keeps

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
-from murmura.federation.site.site import Site
+    from murmura.federation.site.site import Site
 
 _LOSS = Metric("mean training loss")
 

@@ -20,7 +20,7 @@ from murmura.training.adapter import State
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-from murmura.federation.site.site import Site
+    from murmura.federation.site.site import Site
 
 Synthetic = tuple[list[list[Tokenised]], list[dict[str, int]]]
 """For each site its synthetic records as token ids, and how many drafts met which rejection."""

@@ -17,7 +17,7 @@ from murmura.retrieval.search import Vectors
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
-from murmura.federation.site.site import Site
+    from murmura.federation.site.site import Site
 
 
 class Ballots:
