@@ -9,6 +9,7 @@ from murmura.errors import Interrupted
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
+from murmura.federation.server.sending import Sending
 from murmura.runs import read_all
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -55,7 +56,7 @@ def test_what_a_run_began_with_is_in_no_guarantee_and_that_stands_beside_it(make
 def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, monkeypatch, before):
     """An ε counts all rounds, those too in which records shared passes, and those that were sent and not saved."""
     options = {"method": PRIVATE | {"rounds": 2}, "evaluation": {"attacks": False}}
-    sending = Server._sending
+    sending = Sending.fields
 
     def stopped(self, *arguments, **more):
         if self._fleet.round == 2:
@@ -64,7 +65,7 @@ def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, 
 
     for part, asked in enumerate(before):
         with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            patch.setattr(Server, "_sending", stopped)
+            patch.setattr(Sending, "fields", stopped)
             run(make(training=ONE_STEP | {"tokens_per_pass": asked}, **options), resume=part > 0)
     [*_, row] = run(make(training=ONE_STEP, **options), resume=True).rows
     assert row["round"] == 2 and "tokens_per_pass = 64" in row["privacy"]["caveat"]

@@ -11,6 +11,7 @@ from murmura import report
 from murmura.errors import CheckpointError, Interrupted, PrivacyError, RunError
 from murmura.experiment.run import _cost, run
 from murmura.federation.server.rounds import Server
+from murmura.federation.server.sending import Sending
 from murmura.federation.site.answer import Host
 from murmura.privacy import odometer
 from murmura.runs import read, read_all
@@ -33,8 +34,8 @@ def method(request):
 @contextmanager
 def stopping(place, error):
     """Lets a run stop in round 2, before or after its privacy is spent."""
-    name = {"before": "_sending", "after": "_close"}[place]
-    whole = getattr(Server, name)
+    of, name = {"before": (Sending, "fields"), "after": (Server, "_close")}[place]
+    whole = getattr(of, name)
 
     def where(self, *arguments, **options):
         if self._fleet.round == 2:
@@ -42,7 +43,7 @@ def stopping(place, error):
         return whole(self, *arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Server, name, where)
+        patch.setattr(of, name, where)
         yield
 
 

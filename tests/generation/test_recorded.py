@@ -36,7 +36,7 @@ class Again:
 def records(monkeypatch):
     """Steps are recorded from the second one on."""
     monkeypatch.setattr(decoder, "DEVICES", {"cpu"})
-    monkeypatch.setattr(recorded, "Graph", Again)
+    monkeypatch.setattr(recorded, "RecordedStep", Again)
     monkeypatch.setattr(decoder, "_RECORD_AT", 2)
     monkeypatch.setattr(Again, "made", 0)
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_recorded_is_written_step_by_step(records, tokenizer, mon
     plain = seen.copy()
     seen.clear()
     monkeypatch.setattr(decoder, "DEVICES", {"cpu"})
-    monkeypatch.setattr(recorded, "Graph", graph)
+    monkeypatch.setattr(recorded, "RecordedStep", graph)
     written(bank, tokenizer)
     assert len(seen) == len(plain) and all(map(torch.equal, seen, plain))
 

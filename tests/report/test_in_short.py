@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from murmura import report
-from murmura.privacy.standing import RowSummary as Spent
+from murmura.privacy.standing import PrivacySpent as Spent
 from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
 from murmura.report.page import render
 from murmura.report.standing import RowSummary, costs, leaks, promised

@@ -8,7 +8,7 @@ import pytest
 from murmura.errors import BudgetError, ConfigError, Interrupted, PrivacyError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.federation.server.rounds import Server
+from murmura.federation.server.sending import Sending
 from murmura.privacy import odometer
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
@@ -95,7 +95,7 @@ def test_a_site_that_goes_on_from_an_old_copy_leaves_no_epsilon(make, tmp_path, 
     """Its ledger and its anchor agree: they have both lost the answer that came after."""
     write_data(tmp_path, {"heart": 6, "skin": 3, "lung": 4})  # of two, a secure sum would hide nothing
     asked = make(rounds=3, aggregation={"secure": True} if secure else None, **private)
-    site, sending = RunFolder(asked.run.path).private_of("skin"), Server._sending
+    site, sending = RunFolder(asked.run.path).private_of("skin"), Sending.fields
 
     def watched(self, *arguments, **more):
         if self._fleet.round == 2:
@@ -105,7 +105,7 @@ def test_a_site_that_goes_on_from_an_old_copy_leaves_no_epsilon(make, tmp_path, 
         return sending(self, *arguments, **more)
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(Server, "_sending", watched)
+        patch.setattr(Sending, "fields", watched)
         run(asked)
     shutil.rmtree(site)
     shutil.copytree(tmp_path / "copy", site)

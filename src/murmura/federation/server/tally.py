@@ -1,13 +1,13 @@
-"""What a round comes to, from its beginning to the row that tells of it; the first from the beginning of the run."""
+"""What a round comes to, from its beginning to the row that tells of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from murmura.federation.server.fleet import Fleet
-from murmura.federation.server.ledger import Traffic
 from murmura.progress import collect_phases
 
 
@@ -28,7 +28,8 @@ class Tally:
         self.losses: list[float] = []
         self.noted: dict[str, float] = {}
         self._fleet = fleet
-        self._traffic = fleet.ledger.traffic() if fleet.round else Traffic(0, 0, 0)
+        before = fleet.ledger.traffic()
+        self._traffic = before if fleet.round else replace(before, up=0)  # records that were pooled are of the first
         self._phases = collect_phases()
         self._start = time.perf_counter()
 
