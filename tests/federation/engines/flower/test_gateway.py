@@ -1,10 +1,13 @@
 """What faces the network lets through the Fleet API of registered sites, and a site's lets in its own app."""
 
+import re
 import socket
 import ssl
 import threading
 from base64 import b64encode
 from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import httpx
 import pytest
@@ -14,7 +17,7 @@ from murmura.errors import RunError
 from murmura.federation.address import joined
 from murmura.federation.engines.flower import free_port, gateway
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
-from murmura.federation.engines.flower.gateway import Gateway
+from murmura.federation.engines.flower.gateway import Gateway, _refusal
 from tests.federation.engines.flowered import Link
 
 PULL, APP = "/v1/fleet/pull-messages", "/v1/fleet/get-fab"
@@ -167,10 +170,11 @@ def test_a_site_lets_no_other_app_in(made):
         assert client.post(APP, content=b"x").status_code == status
 
 
-@pytest.mark.parametrize("status", [201, 206, 301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [201, 206, 301, 302, 303, 307, 308, 500, 501])
 @pytest.mark.parametrize("call", [PULL, APP])
-def test_nobody_is_led_past_it(made, status, call):
-    """Flower's client follows where it is sent, to plain text too, and would run the app that it gets there."""
+def test_nobody_is_led_past_it_and_nobody_gives_up(made, status, call):
+    """Flower's client follows where it is sent, to plain text too, and would run the app that it gets there. Of errors
+    it takes 502 for one of the way alone, and asks again: after a 500, as of a server that ends, it is deaf."""
     upstream, make = made
     upstream.status, upstream.answers[APP] = status, [b"its own"]
     answer = make(app=b"its own").post(call, content=b"x")
@@ -205,6 +209,24 @@ def test_a_site_is_told_once_why_the_server_is_out_of_reach_and_that_it_is_reach
     assert found == ([401, 401, 200, 200] if is_there else [502] * 4)
     assert told[0] and told[1:] == [None] * is_there
     assert ("key" in told[0]) == is_there
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "site's key"),
+        (-90, r"this machine's clock is (89|9\d) s ahead"),
+        (90, r"this machine's clock is (89|9\d) s behind"),
+    ],
+)
+def test_a_clock_that_is_wrong_is_not_called_a_wrong_key_alone(seconds, told):
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+    assert re.search(told + "$", _refusal(date))
+
+
+@pytest.mark.parametrize("date", ["", "today", "Mon, 01 Jan 2024 00:00:00 -0000", "Mon, 99 Jan 99999 00:00:00 GMT"])
+def test_a_date_that_is_none_tells_nothing_of_a_clock(date):
+    assert _refusal(date) == "it does not know this site's key"
 
 
 def test_a_thousand_connections_leave_room_for_those_who_ask(made):

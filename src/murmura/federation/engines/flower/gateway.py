@@ -19,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,7 @@ _HOLD = 15.0  # seconds that a request for messages is held
 _LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for each one held; at most
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 _START = 15.0
+_CLOCK = 3  # seconds; of one that is 5 ahead Flower believes nothing (NTP keeps clocks within less than one)
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length", "te"})
 _ELSEWHERE = frozenset({"content-encoding", "location", "content-location", "refresh", "alt-svc", "set-cookie"})
 
@@ -173,8 +176,10 @@ class Gateway:
         except httpx.HTTPError as error:
             self._notify(str(error) or type(error).__name__)
             return PlainTextResponse(f"what is behind this gateway does not answer ({type(error).__name__})", 502)
-        self._notify("it does not know this site's key" if answer.status_code == 401 else None)
-        if answer.status_code != 200 and answer.status_code < 400:  # Flower would follow it past this gateway
+        self._notify(_refusal(answer.headers.get("date", "")) if answer.status_code == 401 else None)
+        # Flower would follow a redirection past this gateway, and gives up for good after an error that is none of the
+        # way, such as that of a server that is about to end: this one it tries again.
+        if answer.status_code != 200 and not 400 <= answer.status_code < 500:
             return PlainTextResponse(f"it answers with status {answer.status_code}, which is not let through", 502)
         if path == _APP and self._app is not None and answer.is_success and answer.content != self._app:
             return PlainTextResponse("the server sends another app than this site's own", 403)
@@ -207,6 +212,22 @@ class Gateway:
                 await asyncio.sleep(min(max(_LOOK, _LOOKS * self._held), _LATEST))
         finally:
             self._held -= 1
+
+
+def _refusal(date: str) -> str:
+    """Why a site is not let in, in words.
+
+    Args:
+        date: of the answer, by the server's clock.
+    """
+    why = "it does not know this site's key"
+    try:
+        ahead = round((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds())
+    except (ValueError, TypeError, OverflowError):  # no date, or one without a zone
+        return why
+    if abs(ahead) <= _CLOCK:
+        return why
+    return f"{why}, or does not believe it: this machine's clock is {abs(ahead)} s {'ahead' if ahead > 0 else 'behind'}"
 
 
 async def _bounded(request: Request) -> bytes | None:
