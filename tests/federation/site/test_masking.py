@@ -292,8 +292,9 @@ def test_a_sum_over_fewer_sites_than_the_experiment_has_is_refused():
     parties = Parties(4, cohort=4)
     with refused("a sum over 3 sites, where the experiment has 4 or more take part"):
         parties.sites["a"].advertise(1, "vote", 3, "number")
-    with refused("a sum over 9 sites"):
+    with refused("a sum over 9 sites, where this site's roster has 4") as told:
         parties.sites["a"].advertise(1, "vote", 9, "other")
+    assert "newer roster (@federation/roster.json)" in told.value.fix and "do not trust this server" in told.value.fix
 
 
 def test_a_list_that_does_not_have_the_site_or_is_not_in_order_is_refused():

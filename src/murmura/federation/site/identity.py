@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -54,6 +55,16 @@ def identity(folder: Path) -> Ed25519PrivateKey:
 def public(key: Ed25519PrivateKey) -> bytes:
     """What others know it by, 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+@lru_cache(maxsize=1 << 14)  # simulated sites all check the same ones
+def is_signed(key: bytes, what: bytes, signature: bytes) -> bool:
+    """Whether a signature is that of an identity, of just this."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, what)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def write_roster(path: Path, folders: Mapping[str, Path]) -> None:

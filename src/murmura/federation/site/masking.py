@@ -26,13 +26,13 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from murmura.errors import SecureSumError
-from murmura.federation.site.identity import Roster, public
+from murmura.federation.site.identity import Roster, is_signed, public
 from murmura.federation.site.signed import SignedInAllRuns
 from murmura.federation.wire import shamir
 from murmura.federation.wire.layout import Agreement, Layout, entries_of
@@ -40,6 +40,7 @@ from murmura.federation.wire.masks import Roll, add_mask, advertised, agree, con
 from murmura.federation.wire.messages import Payload, digest
 from murmura.federation.wire.neighbours import Graph, graph
 from murmura.privacy.journal import Journal
+from murmura.runs.names import ROSTER
 
 _AGAIN = "a secure sum of this round is made again, as when a run is resumed. With noise in it, its ε has to count both"
 _NOT_KEPT = (
@@ -121,8 +122,10 @@ class Masking:
             SecureSumError: too few sites take part, or the number was used before.
         """
         self._sum = None
-        if not self.agreement.cohort <= asked <= len(self.roster):
-            _refuse(f"a sum over {asked} sites, where the experiment has {self.agreement.cohort} or more take part")
+        if asked > (known := len(self.roster)):
+            _refuse(f"a sum over {asked} sites, where this site's roster has {known}", _OLD)
+        if asked < (least := self.agreement.cohort):
+            _refuse(f"a sum over {asked} sites, where the experiment has {least} or more take part", _OLD)
         if number in self._used:
             _refuse("a sum is asked for a second time")
         self._used.add(number)
@@ -199,8 +202,7 @@ class Masking:
             _refuse(f"keys were made for round {now.what[1]} and verb '{now.what[2]}'")
         now.sharers = self._places(now, terms["sharers"], range(len(now.roll.names)))
         now.asked, now.question = statement("ask", terms, asked.hex()), asked.hex()
-        layout = Layout(entries_of(terms), weights or {}, now.asked_sites, self.agreement.options)
-        vector, told = layout.vector(reply)
+        vector, told = Layout(entries_of(terms), weights or {}, now.asked_sites, self.agreement.options).vector(reply)
         now.made = digest(reply).hex() if self._all_runs and not _is_nothing(reply) else ""
         add_mask(vector, now.seed, 1)
         sharers = set(now.sharers)
@@ -353,7 +355,7 @@ class Masking:
     def _require_signed(self, site: str, what: bytes, signature: bytes) -> None:
         known = self.roster.get(site)
         if known is None:
-            _refuse(f"site {site} is not in the roster of sites")
+            _refuse(f"site {site} is not in the roster of sites", _OLD)
         if not is_signed(known, what, signature):
             _refuse(f"the signature that is said to be of site {site} is not, or it has signed something else")
 
@@ -368,16 +370,6 @@ class Masking:
 @lru_cache(maxsize=2)  # simulated sites are all told the same, and keep it once
 def _shared_roll(sum: tuple[str | int, ...], names: tuple[str, ...], offers: tuple[bytes, ...]) -> Roll:
     return Roll(sum, names, offers)
-
-
-@lru_cache(maxsize=1 << 14)  # simulated sites all check the same ones
-def is_signed(key: bytes, what: bytes, signature: bytes) -> bool:
-    """Whether a signature is that of an identity, of just this."""
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, what)
-    except InvalidSignature:
-        return False
-    return True
 
 
 def _is_nothing(value: Any) -> bool:
@@ -396,6 +388,10 @@ def _agreed(roll: Roll, own: X25519PrivateKey, peer: int) -> bytes:
 
 
 _FIX = "If nobody changed the roster or the site's identity key, do not trust this server."
+_OLD = (
+    f"If whoever leads the federation has a newer roster (@federation/{ROSTER}), get it, compare its keys, and start "
+    "the site again: `murmura site start`. If this is the newest, do not trust this server."
+)
 
 
 def _refuse(why: str, fix: str = _FIX) -> NoReturn:
