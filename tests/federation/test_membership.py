@@ -38,7 +38,7 @@ def test_it_tells_version_and_kind_and_its_size_only_where_that_is_told_anyway(j
 
 
 def test_it_takes_part_in_no_other_experiment_than_its_own(join):
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match="a folder of the same name"):
         join(experiment="another one's digest")
 
 

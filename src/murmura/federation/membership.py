@@ -56,7 +56,8 @@ class Membership(WithoutRecords):
             CheckpointError: what it kept is gone.
         """
         if ask["experiment"] != self.experiment:
-            raise RefusedError("the server's experiment is not the one that this site has")
+            what = "the server's experiment is not the one that this site has"
+            raise RefusedError(what, fix="A model in a folder needs a folder of the same name here as at the server.")
         known = cohort.given(ask, "records", lambda site: None)
         for site, resumed, records in zip(cohort.sites, cohort.given(ask, "resumed"), known, strict=True):
             if self.sized:
