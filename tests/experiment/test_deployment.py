@@ -4,14 +4,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from murmura.errors import DataError, RunError
 from murmura.experiment.consent import consent, digest_of
-from murmura.experiment.federation import Federation, admit, introduce
+from murmura.experiment.federation import Federation, admit, expel, introduce
 from murmura.experiment.run import run
 from murmura.runs import read
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.experiment.deployed import Near, Tried, founded
 from tests.experiment.small import METHODS, WRITING
+from tests.federation.engines.wired import Wired
 from tests.training.helpers import EPS
 
 SECURE = {"aggregation": {"secure": {"range": 1.0, "weight": 100}}}
@@ -90,6 +92,7 @@ def test_sites_on_many_machines_have_the_models_of_their_own_that_a_simulation_h
     assert not (apart / "sites").exists()
 
 
+QUIET = {"evaluation": {"every": 9, "uploads": 0, "attacks": False}}
 GIVEN_NOISE = {"name": "dplora", "rounds": 2, "noise_multiplier": 4.0}
 
 
@@ -97,8 +100,7 @@ def test_a_site_that_was_made_known_anew_takes_part_once_the_server_knows_its_nu
     make, tmp_path, no_page
 ):
     small.write_data(tmp_path, {"heart": 8, "skin": 8, "lung": 8})
-    quiet = {"evaluation": {"every": 9, "uploads": 0, "attacks": False}}
-    federation = founded(make(GIVEN_NOISE, training={"batch_size": 2, "max_steps": 1}, **quiet), tmp_path / "many")
+    federation = founded(make(GIVEN_NOISE, training={"batch_size": 2, "max_steps": 1}, **QUIET), tmp_path / "many")
     own = federation.folder / "heart"
     lines = (own / "records.jsonl").read_text().splitlines(keepends=True)
     (own / "records.jsonl").write_text("".join(lines[:4]))
@@ -117,3 +119,39 @@ def test_a_site_that_was_made_known_anew_takes_part_once_the_server_knows_its_nu
     after.leave()
     assert (own / "privacy.journal").exists()
     assert again.rows[-1]["privacy"]["epsilon"] > found.rows[-1]["privacy"]["epsilon"]
+
+
+class Living(Near):
+    """One whose sites' process stays when a run has ended."""
+
+    def connect(self, folder):
+        return Wired(self.host, workers=1) if hasattr(self, "host") else super().connect(folder)
+
+
+def test_a_second_run_takes_a_consent_and_a_new_process_and_says_which_lacks(make, tmp_path, no_page):
+    federation = founded(make(**QUIET), tmp_path / "many")
+    own, near = federation.folder / "heart", Living(federation)
+    run(federation.experiment, deployment=near)
+    with pytest.raises(RunError, match=r"did not join.*notes\.txt in the site's folder"):
+        run(federation.experiment, overwrite=True, deployment=near)
+    assert "`murmura site consent`, given again" in (own / "notes.txt").read_text()
+    for site in federation.members:
+        consent(federation.folder / site, digest_of(federation.experiment, federation.folder / "@federation"), "")
+    with pytest.raises(RunError, match="did not join"):
+        run(federation.experiment, overwrite=True, deployment=near)
+    assert "start the site again: `murmura site start`" in (own / "notes.txt").read_text()
+    near.leave()
+    after = Near(federation)
+    run(federation.experiment, overwrite=True, deployment=after)
+    after.leave()
+
+
+def test_a_run_does_not_go_on_without_a_member_that_was_removed(make, tmp_path, no_page):
+    federation = founded(make(**QUIET), tmp_path / "many")
+    near = Near(federation)
+    folder = run(federation.experiment, deployment=near).folder
+    near.leave()
+    expel(federation.folder, "skin")
+    known = Federation.load(federation.folder, {"run.engine": "flower", "run.folder": str(folder)})
+    with pytest.raises(DataError, match=r"site skin: this site is no member of the federation any more.*--overwrite"):
+        run(known.experiment, resume=True, deployment=Near(known))

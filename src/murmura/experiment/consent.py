@@ -26,7 +26,8 @@ _MISSING = (
 )
 _USED = (
     "the owner has consented to one run of this experiment, which was run '{}', and this is another: what each "
-    "promises is for that run alone. `murmura site consent`, given again, says yes to one more"
+    "promises is for that run alone. `murmura site consent`, given again, says yes to one more, and then "
+    "`murmura site start` begins it"
 )
 
 

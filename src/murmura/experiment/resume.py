@@ -17,6 +17,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.precision import settled, stays
 from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
+from murmura.federation.engines import DEPLOYED
 from murmura.federation.server.checkpoint import Checkpoint, latest, prune
 from murmura.federation.server.rounds import Server
 from murmura.measure.evaluation_set import EvaluationSet
@@ -43,6 +44,11 @@ _MAY_CHANGE = {
     "run.decode_rows",
     "run.decode_dtype",
 }
+_ANEW = (
+    "A run goes on with the sites that it was begun with. Put back the member (`murmura federation add`, or "
+    "`federation remove` for one too many), or begin anew: `murmura serve --overwrite`. That is another run: each "
+    "owner gives `murmura site consent` and `murmura site start` again, and what was spent of ε before stays spent."
+)
 _CALLED = {"run.name", "run.folder"}  # how the run is called and where it is kept: may change, and is no event
 _TOLD = "tracking."  # how options begin of who is told of it: likewise
 
@@ -77,9 +83,11 @@ class Past:
         """
         now = [site.name for site in people.sites]
         before = self.checkpoint.run["sites"] if self.checkpoint else now
+        fix = _ANEW if self.experiment.run.engine == DEPLOYED else "Restore the data, or start another run."
         for site in sorted(set(before) ^ set(now)):
-            what = "has no records any more" if site in before else "was not there when the run was started"
-            raise DataError(f"this site {what}", where=f"site {site}", fix="Restore the data, or start another run.")
+            gone = "is no member of the federation" if fix == _ANEW else "has no records"
+            what = f"{gone} any more" if site in before else "was not there when the run was started"
+            raise DataError(f"this site {what}", where=f"site {site}", fix=fix)
 
     def require_same_measure(self, public: EvaluationSet) -> None:
         """Check that the run is measured on the records on which it was, wherever they come from.

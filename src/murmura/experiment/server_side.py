@@ -34,7 +34,7 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import say
 from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import OWNER
+from murmura.runs.names import OWNER, SITE_NOTES
 from murmura.streams import Stream
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ class ServerSide:
         answered = self._joined(self.fleet.sites, known)
         missing = [site for site in self.fleet.sites if site not in answered]
         if len(answered) < (len(self.fleet.sites) if quorum is None else quorum):
-            raise RunError(f"sites did not join: {'; '.join(self.fleet.events)}", where=f"site {missing[0]}")
+            what = f"sites did not join: {'; '.join(self.fleet.events)}"
+            fix = f"Look at what the site's owner was told: {SITE_NOTES} in the site's folder."
+            raise RunError(what, where=f"site {missing[0]}", fix=fix)
         returned: Callable[[], list[str]] | None = getattr(self.fleet.engine, "returned", None)
         if returned is not None:
             self.server.arriving = lambda round: self._readmit(returned(), round)

@@ -73,8 +73,20 @@ def test_a_process_that_was_started_again_answers_the_run_that_it_has_answered_a
     assert [asked("second"), asked("second", "count")] == ["RefusedError", "RefusedError"]
     assert [asked("first"), asked("first", "count")] == ["answered", "answered"]
     host.close()
-    [told] = [line for line in (tmp_path / "north" / "notes.txt").read_text().splitlines() if "is enough" in line]
-    assert "for the site's owner to decide" in told and "do not trust this server" not in told
+    told = [line for line in (tmp_path / "north" / "notes.txt").read_text().splitlines() if "is enough" in line]
+    assert len(told) == 2  # of each process once
+    assert all("for the site's owner to decide" in one and "do not trust this server" not in one for one in told)
+
+
+def test_a_process_joins_no_second_run_and_its_owner_is_told_what_to_do(tmp_path):
+    """It stays with the first, whatever a server asks: what lacks is the owner's word, or a new process."""
+    asked, host = started(tmp_path / "north", Once())
+    notes = tmp_path / "north" / "notes.txt"
+    assert [asked("first"), asked("second"), asked("first", "count")] == ["answered", "RefusedError", "answered"]
+    assert "start the site again: `murmura site start`" in notes.read_text() and "one run" not in notes.read_text()
+    assert [asked("second"), asked("first", "count")] == ["RefusedError", "answered"]
+    assert "one run is enough. That is for the site's owner to decide" in notes.read_text()
+    host.close()
 
 
 def test_a_run_that_was_joined_and_came_to_nothing_is_none(tmp_path):

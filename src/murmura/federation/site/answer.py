@@ -223,8 +223,7 @@ class Host:
         if site.rejection is not None:
             return RefusedError(site.rejection, where=f"site {site.name}", fix=OWNERS)
         if site.run != ask.run and not (site.run is None and ask.verb == _JOIN):
-            joined = "no run yet" if site.run is None else f"run '{site.run}'"
-            return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}")
+            return self._of_another(ask, site)
         run, verbs = ask.run, owner(self.verbs, ask.verb)
         most, more = verbs.answers(ask.verb), False
         try:
@@ -249,6 +248,21 @@ class Host:
         except MurmuraError as error:
             return error
         return None
+
+    def _of_another(self, ask: Ask, site: Site) -> MurmuraError:
+        """Why a site does not answer a run that it has not joined. A process joins one run, whatever its owner allows:
+        else a server could have it forget one that it is in the midst of."""
+        joined = "no run yet" if site.run is None else f"run '{site.run}'"
+        if site.run is None or ask.verb != _JOIN:
+            return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}")
+        try:
+            site.runs.require(ask.run)
+        except MurmuraError as error:
+            return error
+        return RefusedError(
+            f"run '{ask.run}' is to be joined, and this process of the site has joined {joined}",
+            fix=f"If that one is over, start the site again: `murmura site start`. If it goes on, {_DISTRUST}.",
+        )
 
     def _hold_to_plan(self, site: Site, run: str) -> None:
         """Where a ledger of a site shows that the run departs from its plan, what is in the account is not true.
