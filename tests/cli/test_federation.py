@@ -150,6 +150,25 @@ def test_a_deployment_is_none_of_another_engine(with_heart):
         assert "reached by 'flower'" in murmura("serve", with_heart, "--set", f"run.engine={engine}", fails=True)
 
 
+@pytest.mark.parametrize("option", ["data.heldout=other.jsonl", "data.max_length=64", "data={}"])
+def test_a_run_is_measured_on_the_records_of_its_federation(with_heart, option):
+    told = " ".join(murmura("serve", with_heart, "--set", option, fails=True).split())
+    assert f"--set {option.partition('=')[0]}" in told and "server/heldout.jsonl" in told
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"budget": {"folder": "accounts", "epsilon": 2.0}}, "write it into the site's site.toml"),
+        ({"data": {"skip_bad": True}}, "data.skip_bad"),
+        ({"data": {"sites": {"records": 2}}}, "data.sites.records"),
+    ],
+)
+def test_what_sites_with_records_of_their_own_would_not_do_is_refused(file, tmp_path, sections, told):
+    made = murmura("federation", "new", file(**sections), "--out", tmp_path / "fed", "--sites", "one,two", fails=True)
+    assert told in " ".join(made.split()) and not (tmp_path / "fed").exists()
+
+
 def test_no_private_key_is_in_what_is_handed_round(with_heart):
     for path in [*(with_heart / "@federation").iterdir(), with_heart / "heart" / "public.json"]:
         assert b"PRIVATE" not in path.read_bytes()

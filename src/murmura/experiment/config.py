@@ -225,12 +225,20 @@ class Experiment(Section):
         """The same for sites that have records of their own.
 
         Raises:
-            ConfigError: what the run is measured on would come out of their records.
+            ConfigError: what the run is measured on would come out of their records; or an option is for owners to
+                decide, or nothing that such sites do.
         """
         if self.data.heldout is None or self.data.nonmember_records is not None:
             fix = "Give data.heldout = a file of public records, and no data.nonmember_records."
             what = "sites keep their records, so none can be set apart to measure with"
             raise ConfigError(what, where="data.heldout", fix=fix)
+        if self.budget.folder is not None:
+            fix = "Leave [budget] out, and have each owner write it into the site's site.toml."
+            raise ConfigError("a budget is for the owner of each site to set", where="budget.folder", fix=fix)
+        for where, given in {"data.skip_bad": self.data.skip_bad, "data.sites.records": self.data.sites.records}.items():
+            if given:
+                what = "sites take part with all records of their own file, in which none may be bad"
+                raise ConfigError(what, where=where, fix="Leave it out, and have owners look through their files.")
         return self.model_copy(update={"data": self.data.model_copy(update={"train": None})})
 
     def dump(self) -> str:

@@ -107,10 +107,10 @@ class Federation:
         """Read what ``found`` has made and ``admit`` completed.
 
         Args:
-            set: options of the experiment that the server has for itself.
+            set: options of the experiment that the server has for itself; none of ``[data]``.
 
         Raises:
-            ConfigError: it is no such folder, or no site is known yet.
+            ConfigError: it is no such folder, no site is known yet, or records are set.
             CheckpointError: whom it knows cannot be read.
         """
         folder = folder.resolve()  # Flower's commands work in folders of their own
@@ -119,6 +119,10 @@ class Federation:
         if not members:
             fix = "Make one with `murmura federation new`, and make its sites known with `murmura federation add`."
             raise ConfigError("there is no federation here with a site that is known", where=str(folder), fix=fix)
+        if given := [key for key in set or {} if key.partition(".")[0] == "data"]:
+            what = f"a run is measured on the records that its federation was made with, {SERVER}/{_HELDOUT}"
+            fix = "Make a new federation of the changed experiment: `murmura federation new`."
+            raise ConfigError(what, where=f"--set {given[0]}", fix=fix)
         address = server_of(shared)
         experiment = Experiment.load(shared / EXPERIMENT, set=set)
         found = [_read(own / name, experiment) for name in (_HELDOUT, _NONMEMBERS)]
