@@ -5,10 +5,13 @@ import torch
 from safetensors.torch import load_file
 
 from murmura.errors import DataError, RunError
-from murmura.experiment.consent import consent, digest_of
+from murmura.experiment.consent import consent, digest_of, withdraw
 from murmura.experiment.federation import Federation, admit, expel, introduce
 from murmura.experiment.run import run
+from murmura.report.run_facts import facts
+from murmura.report.table import table
 from murmura.runs import read
+from murmura.runs.schema import Exclusions
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.experiment.deployed import Near, Tried, founded
@@ -90,6 +93,19 @@ def test_sites_on_many_machines_have_the_models_of_their_own_that_a_simulation_h
         state = load_file(alone / "sites" / site / "adapter_model.safetensors")
         torch.testing.assert_close(load_file(left), state, rtol=1e-4, atol=1e-6)
     assert not (apart / "sites").exists()
+
+
+def test_a_report_says_of_real_sites_what_the_server_knows(make, tmp_path, no_page):
+    small.write_data(tmp_path, {"heart": 3, "skin": 3, "lung": 3})
+    quiet = {"evaluation": {"every": 9, "uploads": 0, "attacks": False}, "data": {"sites": {"records": 2}}}
+    federation = founded(make(**quiet), tmp_path / "many")
+    withdraw(federation.folder / "lung")
+    near = Near(federation, quorum=2)
+    found = read(run(federation.experiment, deployment=near).folder)
+    near.leave()
+    assert {(one.records, one.used, one.truncated, one.dropped) for one in found.sites} == {(None, 2, None, None)}
+    assert found.exclusions == Exclusions(None, None, 0, None, None)
+    assert facts(table([found]))["Sites"] == "2 of 3 took part; lung answered nothing"
 
 
 QUIET = {"evaluation": {"every": 9, "uploads": 0, "attacks": False}}

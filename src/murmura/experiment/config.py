@@ -235,7 +235,8 @@ class Experiment(Section):
         if self.budget.folder is not None:
             fix = "Leave [budget] out, and have each owner write it into the site's site.toml."
             raise ConfigError("a budget is for the owner of each site to set", where="budget.folder", fix=fix)
-        for where, given in {"data.skip_bad": self.data.skip_bad, "data.sites.records": self.data.sites.records}.items():
+        unheard = {"data.skip_bad": self.data.skip_bad, "data.sites.records": self.data.sites.records}
+        for where, given in unheard.items():
             if given:
                 what = "sites take part with all records of their own file, in which none may be bad"
                 raise ConfigError(what, where=where, fix="Leave it out, and have owners look through their files.")

@@ -58,9 +58,9 @@ class Remote:
             fix = "Leave the option out, or simulate the federation."
             raise ConfigError("canaries cannot be planted at sites elsewhere", where="audit.canaries", fix=fix)
         sites = [Site(name, Elsewhere(count)) for name, count in self.sites.items()]
-        reports = [SiteReport(name, count, count, 0, 0) for name, count in self.sites.items()]
-        none = Exclusions(0, 0, 0, 0, None)
-        return Population(sites, reports, list(self.heldout), list(self.nonmembers), none, [])
+        reports = [SiteReport(name, None, count, None, None) for name, count in self.sites.items()]
+        unknown = Exclusions(None, None, 0, None, None)
+        return Population(sites, reports, list(self.heldout), list(self.nonmembers), unknown, [])
 
 
 def require_records(experiment: Experiment) -> None:

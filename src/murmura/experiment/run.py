@@ -393,6 +393,7 @@ def _finish(folder: RunFolder, experiment: Experiment, side: ServerSide, context
         bytes_down=sum(row["bytes_down"] for row in rows),
         wall=sum(row["wall"] for row in timed) if timed else None,
         peak_memory=max((row["peak_memory"] for row in timed), default=None),
+        silent=side.silent,
     )
     folder.write(names.SUMMARY, summary)
     build_report([read(folder.path)], folder.report)

@@ -86,6 +86,14 @@ class ServerSide:
     augmentation: Augmentation | None = None
     personalisation: Personalisation | None = None
 
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Sites that never took part; none where cohorts are secret, since who was in none of them would be told."""
+        if not self.server.publication.tells_sites:
+            return ()
+        there = {*self.fleet.joined, *self.server.known}
+        return tuple(site for site in self.fleet.sites if site not in there)
+
     def meet(self, known: Collection[str] = (), quorum: int | None = None) -> None:
         """Have every site join, before the first round and when the run is resumed.
 

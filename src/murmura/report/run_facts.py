@@ -13,7 +13,7 @@ from murmura.measure.catalogue import exposure_by_chance
 from murmura.report.table import Row, runs_of
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import Environment, OtherModel
+from murmura.runs.schema import SIMULATIONS, Environment, OtherModel
 from murmura.units import DASH, count, decimal, listing, size
 
 _IN_TITLE = 4  # labels at most
@@ -63,8 +63,11 @@ def _unique(values: Iterable[object], separator: str = "; ") -> str:
 
 
 def _sites(run: RunRecord) -> str | None:
-    """How many sites there are, and how the records became theirs."""
+    """How many sites there are, which of them answered nothing, and how the records became theirs."""
     number = "" if run.sites is None else count(len(run.sites))
+    if number and run.silent:
+        there = count(len(run.sites or ()) - len(run.silent))
+        number = f"{there} of {number} took part; {listing(list(run.silent))} answered nothing"
     return ", ".join(part for part in (number, _shared_out(run)) if part) or None
 
 
@@ -140,7 +143,9 @@ def records(run: RunRecord) -> str:
 
 
 def _shared_out(run: RunRecord) -> str:
-    """How these became sites."""
+    """How these became sites; empty where sites are on machines of their own, which only they know."""
+    if run.options.get("run", {}).get("engine", "local") not in SIMULATIONS:
+        return ""
     sites = run.options.get("data", {}).get("sites", {})
     match sites.get("by"):
         case "file":

@@ -68,6 +68,7 @@ class RunRecord:
         curve: Of a finished run that makes texts, how good its model is by how many of them it was trained on.
         judged: What judges made of its answers.
         chosen_by: Folders of other runs by which options of this one were chosen, where they were when it began.
+        silent: Of a finished run, sites that never took part, where that may be told.
     """
 
     folder: Path
@@ -95,6 +96,7 @@ class RunRecord:
     curve: tuple[CurvePoint, ...] = ()
     judged: tuple[Judgement, ...] = ()
     chosen_by: tuple[Path, ...] = ()
+    silent: tuple[str, ...] = ()
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -174,6 +176,7 @@ def read(folder: str | Path) -> RunRecord:
         evolution=files.rows(folder / names.OUTCOMES / names.EVOLUTION, Generation) or (),
         curve=files.rows(folder / names.OUTCOMES / names.CURVE, CurvePoint) or (),
         judged=_judged(folder / names.JUDGED),
+        silent=summary.silent if summary else (),
         chosen_by=tuple(map(Path, run.get("chosen_by", ()))),
     )
 

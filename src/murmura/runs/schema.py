@@ -77,9 +77,9 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class SiteReport:
     """A row of ``sites.json``, what became of a site's records: how many it has, also of those that are held out or not
-    drawn, how many are used, had a prompt shortened, did not fit; in a run that promises an ε none of these is told.
-    And how many of them are canaries, which an audit has written. Of one file that is shared out a site has what it was
-    given, all of which fits."""
+    drawn, how many are used, had a prompt shortened, did not fit; in a run that promises an ε none of these is told,
+    and of sites elsewhere only how many are used is known. And how many of them are canaries, which an audit has
+    written. Of one file that is shared out a site has what it was given, all of which fits."""
 
     site: str
     records: int | None
@@ -94,7 +94,8 @@ class Exclusions:
     """``data.json``: how many records no site was given and nothing is measured on.
 
     Attributes:
-        bad: unusable ones and those of an unknown label; only with ``data.skip_bad``. Not told where an ε is promised.
+        bad: unusable ones and those of an unknown label; only with ``data.skip_bad``. Not told where an ε is promised,
+            or where sites are elsewhere, as the other numbers of private records.
         overlap: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
         heldout: ones of the file ``data.heldout`` that do not fit the model.
         train: such ones of one file that is shared out, which are no site's. Not told where an ε is promised.
@@ -288,6 +289,7 @@ class Summary:
         bytes_down: Bytes that the server sent, likewise.
         wall: Seconds that the rounds took; None where the run guarantees something.
         peak_memory: Bytes at most; None likewise.
+        silent: Sites that never took part; none are named where cohorts are secret.
     """
 
     name: str
@@ -299,6 +301,7 @@ class Summary:
     bytes_down: int
     wall: float | None
     peak_memory: int | None
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

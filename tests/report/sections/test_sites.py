@@ -8,6 +8,7 @@ from murmura.report.sections.sites import sites
 from murmura.runs import RunFolder
 from murmura.runs.names import PERSONAL
 from murmura.runs.schema import PersonalModel, SiteReport
+from murmura.units import DASH
 from tests.report.blocks import bars, blocks, said, tables
 from tests.report.runs import metrics, rows_of, write_run
 
@@ -30,6 +31,14 @@ def test_many_sites_are_folded_away(tmp_path, number, folded):
     found = sites(rows(tmp_path / "b", sites=[SiteReport(name, None, None, None, None) for name in names]))
     assert len(blocks(found, Details)) == folded and tables(found) == []
     assert names[-1] in said(found) and "is not told" in said(found)
+
+
+def test_what_is_not_known_of_sites_elsewhere_is_no_zero(tmp_path):
+    found = sites(rows(tmp_path / "a", sites=[SiteReport(name, None, 3, None, None) for name in ("north", "south")]))
+    names = {"north": "3", "south": "3", "All sites": "6"}
+    assert tables(found)[0] == [[name, DASH, used, DASH, DASH] for name, used in names.items()]
+    assert "and not how many more it has" in said(found) and "ε" not in said(found)
+    assert "on a machine of its own" not in said(sites(rows(tmp_path / "b")))
 
 
 def test_that_nobody_measured_who_gains_is_told_where_it_could_have_been(tmp_path):
