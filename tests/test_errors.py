@@ -1,6 +1,7 @@
 """What a user is told."""
 
 import errno
+import socket
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,19 @@ def test_a_name_from_elsewhere_is_proposed_if_it_is_closer():
         (errno.ENOSPC, "Free some space"),
         (errno.EROFS, "Fix the permissions"),
         (errno.EMFILE, "Raise the limit of open files"),
-        (errno.EIO, "Free some space or fix the permissions"),
+        (errno.ENOENT, "See that the folder is there"),
+        (errno.EADDRINUSE, "Stop the other program that has this port"),
+        (errno.EIO, "Look at the system's message"),
     ],
 )
-def test_what_to_do_follows_from_why_a_file_cannot_be_written(number, told):
+def test_what_to_do_follows_from_why_the_system_refuses(number, told):
     assert remedy(OSError(number, "...")).startswith(told)
+
+
+def test_a_local_socket_whose_path_is_too_long_wants_another_folder_for_temporary_files(tmp_path):
+    with pytest.raises(OSError) as told, socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / ("x" * 200)))
+    assert remedy(told.value) == "Set TMPDIR to a shorter path"
 
 
 def test_what_the_system_refuses_is_told_with_the_place_and_what_to_do():
@@ -64,7 +73,7 @@ def test_what_the_system_refuses_is_told_with_the_place_and_what_to_do():
     assert str(told.value) == "a: it cannot be kept (No space left). Free some space, or give another --out."
     with pytest.raises(ConfigError) as told, explaining("it cannot be read", None, kind=ConfigError):
         raise OSError("no device")
-    assert str(told.value) == "it cannot be read (no device). Free some space or fix the permissions."
+    assert str(told.value) == "it cannot be read (no device). Look at the system's message."
     with pytest.raises(CheckpointError, match=r"\(torn\)"), explaining("it cannot be read", "a", "", ValueError):
         raise ValueError("torn")
     with pytest.raises(ValueError), explaining("it cannot be read", "a"):

@@ -123,12 +123,20 @@ _REMEDIES: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Fix the permissions"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Raise the limit of open files (ulimit -n)"),
     errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.ENOENT: "See that the folder is there",
+    errno.EADDRINUSE: "Stop the other program that has this port",
 }
 
 
 def remedy(error: Exception) -> str:
-    """What to do where a file cannot be written: the beginning of a sentence."""
-    return _REMEDIES.get(getattr(error, "errno", None), "Free some space or fix the permissions")
+    """What to do where something of the system cannot be used: the beginning of a sentence.
+
+    Args:
+        error: the system's, as a rule; of others nothing is known but what they say.
+    """
+    if "AF_UNIX path too long" in str(error):  # Python's own check, without a number
+        return "Set TMPDIR to a shorter path"
+    return _REMEDIES.get(getattr(error, "errno", None), "Look at the system's message")
 
 
 def unforeseen(error: OSError) -> MurmuraError:

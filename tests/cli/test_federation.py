@@ -223,6 +223,11 @@ def test_sites_leave_and_get_new_keys(file, tmp_path):
     assert "does not know" in murmura("federation", "remove", folder, "heart", fails=True)
 
 
+def test_sites_are_made_known_where_there_is_a_federation(with_heart, tmp_path):
+    told = murmura("federation", "add", tmp_path / "nowhere", with_heart / "heart" / "public.json", fails=True)
+    assert "nowhere: there is no federation here. Name the folder that" in told and not (tmp_path / "nowhere").exists()
+
+
 def test_two_sites_cannot_have_one_key(file, tmp_path):
     folder = tmp_path / "members"
     murmura("federation", "new", file(), "--out", folder)

@@ -20,7 +20,7 @@ from murmura.experiment.forecast.view import show
 from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
 from tests.experiment.small import VERBALISER, texts, write_lines
-from tests.report.runs import write_run
+from tests.report.runs import real, write_run
 
 
 @pytest.fixture
@@ -389,7 +389,11 @@ def test_a_run_of_another_kind_is_no_classifier(folder):
     other = "train = 'sites'\nheldout_records = 4\n"
     with pytest.raises(ConfigError, match="the run has made no classifier"):
         Classifier(write_run(folder / "runs" / "a", more=other))
-    with pytest.raises(CheckpointError, match="the run is not finished"):
+    with pytest.raises(
+        CheckpointError, match=r"the run is not finished\. Finish it first: `murmura run \.\.\. --resume`"
+    ):
         Classifier(write_run(folder / "runs" / "b", more=other, finished=False))
+    with pytest.raises(CheckpointError, match="Finish it first: `murmura serve FEDERATION --resume`"):
+        Classifier(real(folder / "runs" / "b"))
     with pytest.raises(CheckpointError, match=r"not a run folder .* Runs inside it: a, b"):
         Classifier(folder / "runs")

@@ -16,7 +16,7 @@ from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, PERSONAL
 from murmura.runs.schema import PersonalModel
-from tests.report.runs import MODEL, PLAIN, PRIVATE, PROMISE, classifier, metrics, rows_of, seeds, write_run
+from tests.report.runs import MODEL, PLAIN, PRIVATE, PROMISE, classifier, metrics, real, rows_of, seeds, write_run
 
 
 def told(rows, question, **options):
@@ -135,6 +135,13 @@ def test_who_keeps_all_may_find_more_than_a_run_unless_that_was_tried(tmp_path):
     experiment.write_text(plain)
     assert told(rows_of(path), LEAKS).endswith(keep + audit)  # it was audited of its end alone
     assert audit not in told(ended(tmp_path / "b", attack_auc=None, upload_auc=None), LEAKS)
+
+
+def test_real_sites_are_not_advised_to_audit_what_cannot_be_audited(tmp_path):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2)])
+    real(path)
+    found = told(rows_of(path), LEAKS)
+    assert "simulate the federation on records like its own" in found and "audit.keep" not in found
 
 
 def test_training_that_diverged_is_not_called_unmeasured_nor_better_than_it_is(tmp_path):

@@ -20,7 +20,7 @@ from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, of_group
 from tests.report.blocks import blocks, said, tables
 from tests.report.outline import Outline
-from tests.report.runs import NOISED, PLAIN, PROMISE, metrics, rows_of, write_run
+from tests.report.runs import NOISED, PLAIN, PROMISE, metrics, real, rows_of, write_run
 
 
 class Masking(Verbs):
@@ -109,9 +109,9 @@ def test_a_simulation_is_called_one_and_real_sites_have_a_network(tmp_path):
     path = write_run(tmp_path / "a")
     simulated = items(sheet(rows_of(path)[0])[1])
     assert "was a simulation" in simulated and "network" not in simulated
-    text = (path / "config.toml").read_text()
-    (path / "config.toml").write_text(text.replace("[run]\n", '[run]\nengine = "flower"\n'))
-    deployed = items(sheet(rows_of(path)[0])[1])
+    assert "`murmura privacy spent RUN...` adds up" in uncovered(path)
+    deployed = items(sheet(rows_of(real(path))[0])[1])
+    assert "ask each site’s owner: `murmura site log`" in uncovered(path) and "privacy spent" not in uncovered(path)
     assert "simulation" not in deployed and "Who listens on the network" in deployed
 
 

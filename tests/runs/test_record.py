@@ -10,7 +10,7 @@ from murmura.errors import CheckpointError, MurmuraError
 from murmura.runs import RunFolder, files, read, read_all
 from murmura.runs.names import CLASSIFIER, OUTCOMES, RESUMED
 from murmura.runs.schema import Disclosure, Exclusions, PatternWeights, Resumption
-from tests.report.runs import PLAIN, SITES, metrics, write_run
+from tests.report.runs import PLAIN, SITES, metrics, real, write_run
 
 
 def test_reads_what_a_finished_run_wrote(tmp_path):
@@ -133,7 +133,10 @@ def test_a_run_without_a_round_says_so(tmp_path, rows):
         (folder / "metrics.jsonl").write_text("")
     with pytest.raises(MurmuraError, match="has not recorded a round yet") as error:
         read(folder)
-    assert "--resume" in str(error.value)
+    assert "`murmura run ... --resume`" in str(error.value)
+    real(folder)
+    with pytest.raises(MurmuraError, match="`murmura serve FEDERATION --resume`"):
+        read(folder)
 
 
 def test_a_finished_run_that_lost_its_rounds_is_broken(tmp_path):

@@ -258,9 +258,13 @@ def admit(folder: Path, introductions: Sequence[Path], replace: bool = False) ->
         replace: whether sites that are known may have other keys from now on.
 
     Raises:
-        ConfigError: a file is not what ``introduce`` writes; or it has other keys for a site that is known.
+        ConfigError: no federation is there; a file is not what ``introduce`` writes; or it has other keys for a site
+            that is known.
         CheckpointError: something cannot be read or written.
     """
+    if not (folder / SERVER).is_dir():
+        fix = "Name the folder that `murmura federation new` made."
+        raise ConfigError("there is no federation here", where=str(folder), fix=fix)
     members = _members(folder)
     for one in introductions:
         member = _introduced(one)

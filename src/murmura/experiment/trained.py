@@ -14,7 +14,7 @@ from murmura.experiment.released import RunModels
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
-from murmura.runs.record import require_run
+from murmura.runs.record import require_run, resuming
 from murmura.training.adapter import State
 
 
@@ -92,7 +92,7 @@ def finished(folder: Path) -> Experiment:
     """
     require_run(folder)
     if not RunFolder(folder).is_finished:
-        fix = "Finish it first: murmura run ... --resume."
+        fix = f"Finish it first: {resuming(folder)}."
         raise CheckpointError("the run is not finished", where=str(folder), fix=fix)
     return Experiment.load(RunFolder(folder).config)
 

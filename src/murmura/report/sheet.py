@@ -20,7 +20,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.standing import UNATTACKED, promised
 from murmura.report.table import Row, table
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import SIMULATIONS, Disclosure
+from murmura.runs.schema import Disclosure
 from murmura.units import listing
 
 _FACTS = ("Model", "Data", "Sites", "Rounds", "Seed", "Started", "Engine", "Software")
@@ -33,6 +33,11 @@ _NETWORK = (
 )
 _ANYONE = "Other sites, and whoever is given the result: what the server made of all this. They can keep trying."
 _LOWER = "Other attacks may find more. The report has every figure (“Results” and “Audit”)."
+_ADDED = "`murmura privacy spent RUN...` adds up ε"
+_AT_SITES = (
+    "ask each site’s owner: `murmura site log` tells which runs had answers, and [budget] in site.toml stops what "
+    "would be too much"
+)
 _SITE = "Whoever works on a site’s own machine: all of its records. Nothing here protects against them."
 
 
@@ -88,8 +93,6 @@ def _guaranteed(row: Row, told: Sequence[str]) -> ReportSection:
 
 def _seen(run: RunRecord) -> list[str]:
     """By whom, of each kind of protection what was sent under it."""
-    engine = run.options.get("run", {}).get("engine", "local")
-    simulated = engine in SIMULATIONS
     sent = run.disclosure
     if sent is None:
         server = ["The server: not recorded, and so it cannot be told."]
@@ -97,7 +100,7 @@ def _seen(run: RunRecord) -> list[str]:
         server = ["The server: nothing, since nothing left any site."]
     else:
         server = _by_server(sent)
-    return [*([_SIMULATED] if simulated else []), *server, _ANYONE, *([] if simulated else [_NETWORK]), _SITE]
+    return [*([_SIMULATED] if run.simulated else []), *server, _ANYONE, *([] if run.simulated else [_NETWORK]), _SITE]
 
 
 def _by_server(sent: tuple[Disclosure, ...]) -> list[str]:
@@ -127,7 +130,7 @@ def _uncovered(row: Row) -> list[str]:
     experiment, sent = run.options, run.disclosure or ()
     private = run.last.privacy.get("epsilon") is not None
     told = _beyond(row, run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
-    told.append("Other runs over the same records: their risks add up (`murmura privacy spent RUN...` adds up ε).")
+    told.append(f"Other runs over the same records: their risks add up ({_ADDED if run.simulated else _AT_SITES}).")
     told += limits([row])
     if any(one.kind == "text" and protection(one) is None for one in sent) or any(
         "drafts" in key for key in _counted(run)

@@ -15,8 +15,10 @@ TOLD = 4
 UNATTACKED = "Not measured: no attack was carried out."
 _UNTRIED = (
     "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
-    "can, may find more: {}audit the run (murmura audit)."
+    "can, may find more: {}."
 )
+_AUDIT, _KEEPING = "audit the run (murmura audit)", "set audit.keep = true, and "
+_SIMULATE = "simulate the federation on records like its own, and audit that (murmura audit)"
 _HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
 _LITTLE = "So few records were attacked that it says little."
 _LITTLE_FOR = "So few records were attacked for {} that it says little."
@@ -71,7 +73,9 @@ def untried(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     kept = all(run.options.get("audit", {}).get("keep") for run in runs)
     if kept and all(run.audit for run in runs):
         return ()
-    return (_UNTRIED.format("" if kept else "set audit.keep = true, and "),)
+    if not any(run.simulated for run in runs):  # whose records are with their sites, and are not here to be attacked
+        return (_UNTRIED.format(_SIMULATE),)
+    return (_UNTRIED.format(_AUDIT if kept else _KEEPING + _AUDIT),)
 
 
 def cases(share: float | None, ends: tuple[float, float] | None) -> str:

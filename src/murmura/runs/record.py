@@ -19,6 +19,7 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
+    SIMULATIONS,
     Disclosure,
     Environment,
     Evaluation,
@@ -102,6 +103,11 @@ class RunRecord:
     def options(self) -> Mapping[str, Any]:
         """The tables of ``config``, to be read and not to be changed."""
         return _options(self.config)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all sites were on the run's own machine."""
+        return _simulated(self.options)
 
     @property
     def hides_cohorts(self) -> bool:
@@ -250,9 +256,22 @@ def require_run(folder: Path) -> None:
     raise CheckpointError(what, where=str(folder), fix=hint or "Give a folder that `murmura run` wrote.")
 
 
+def resuming(folder: Path) -> str:
+    """The command that goes on with a run.
+
+    Args:
+        folder: of a run whose ``config.toml`` can be read; of another, a simulation is assumed.
+    """
+    try:
+        _, experiment = _config(folder / names.CONFIG)
+    except CheckpointError:
+        experiment = {}
+    return f"`murmura {'run ...' if _simulated(experiment) else 'serve FEDERATION'} --resume`"
+
+
 def _without_round(folder: Path) -> CheckpointError:
     previous = f" The previous run is in {previous_of(folder)}." if previous_of(folder).is_dir() else ""
-    fix = f"Wait for it, or `murmura run ... --resume`.{previous}"
+    fix = f"Wait for it, or {resuming(folder)}.{previous}"
     return CheckpointError("the run has not recorded a round yet", where=str(folder), fix=fix)
 
 
@@ -290,6 +309,10 @@ def _config(path: Path) -> tuple[str, dict[str, Any]]:
 def _section(experiment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = experiment.get(name)
     return section if isinstance(section, Mapping) else {}
+
+
+def _simulated(experiment: Mapping[str, Any]) -> bool:
+    return _section(experiment, "run").get("engine", SIMULATIONS[0]) in SIMULATIONS
 
 
 def _integer(value: Any) -> int | None:

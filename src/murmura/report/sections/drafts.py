@@ -12,7 +12,7 @@ from murmura.report.table import Row, each_run, runs_of
 from murmura.runs import jsontext
 from murmura.runs.names import PRIVATE, SITE_DRAFTS, site_folder
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import SIMULATIONS, ShownDraft
+from murmura.runs.schema import ShownDraft
 
 _LEAD = (
     "Drafts of the last round, as sites kept them for their owners. They were written after private records and are as "
@@ -54,7 +54,7 @@ def _require_shown(run: RunRecord) -> None:
     """Texts of a run that promises an ε are shown to nobody, and those of real sites to their owners alone."""
     if run.last.privacy:
         raise CheckpointError("it promises an ε, which shown texts would not keep", where=str(run.folder))
-    if run.options.get("run", {}).get("engine", "local") not in SIMULATIONS:
+    if not run.simulated:
         fix = f"Each owner has them in the site's own folder ({SITE_DRAFTS})."
         raise CheckpointError(
             "its sites are not simulated, and what was written there is theirs", where=str(run.folder), fix=fix
