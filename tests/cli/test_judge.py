@@ -12,6 +12,9 @@ from murmura import runs
 from murmura.cli import MISTAKE, app
 from murmura.experiment.run import run
 from murmura.report.page import render
+from murmura.report.sheet import sheet
+from murmura.report.table import table
+from murmura.runs.judgement import Posted
 from tests.experiment import small
 from tests.judge.answers import lines
 
@@ -107,11 +110,30 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     words = (folder, "--endpoint", server, "--model", "m", "--tokens", 3, "--yes")
     refused = invoke(*words)
     assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
+    assert runs.read(folder).posted == ()
     assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
+    (folder / "public.jsonl").write_text('{"instruction": "what is rash", "output": ""}\n')
+    assert invoke(*words, "--questions", folder / "public.jsonl").exit_code == 0
+    assert runs.read(folder).posted == (Posted(server, True), Posted(server, False))
+    _sheet_and_page_name(folder, server)
     _only_the_owner_sees_them(folder, "explain the")
     small.write_data(tmp_path, {"heart": 6, "skin": 4})
     changed = invoke(*words, "--send-private")
     assert changed.exit_code == 2 and "not those that the run was trained on" in changed.output
+
+
+def _sheet_and_page_name(folder, server):
+    found = runs.read(folder)
+    page, seen = render([found]), " ".join(sheet(table([found])[0])[1].blocks[0].items)
+    for one in (page, seen):
+        assert f"Whoever runs {server}, where answers were judged: questions that come out of the sites" in one
+        assert f"Whoever runs {server}, where answers were judged: questions that do not come out of the sites" in one
+
+
+def test_what_was_sent_before_a_judgement_failed_is_noted(folder, server, monkeypatch):
+    monkeypatch.setattr(Judge, "do_POST", lambda self: self.send_error(401))
+    assert invoke(folder, "--endpoint", server, "--model", "m", "--tokens", 5, "--yes").exit_code != 0
+    assert runs.read(folder).posted == (Posted(server, False),) and runs.read(folder).judged == ()
 
 
 def _only_the_owner_sees_them(folder, question):

@@ -104,6 +104,7 @@ def test_show_tells_all_that_a_run_asks_and_needs_no_server(sites):
     assert done.exit_code == 0
     for told in ("heart", "FedAvg", "4, of which a round uses 4 at most", "adapter tensors", "in 2 rounds at most"):
         assert told in done.stdout
+    assert "exactly how many records it has (public.json)" in " ".join(done.stdout.split())
     for told in ("on the site's records: attack", "not secure: the server reads each", "none: no ε is promised"):
         assert told in done.stdout
     assert "The site answers nothing of it: the owner has not consented" in done.stdout.replace("\n", " ")

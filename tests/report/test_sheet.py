@@ -14,6 +14,8 @@ from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet, write_sheet
 from murmura.runs import read
+from murmura.runs.folder import RunFolder
+from murmura.runs.judgement import Judgement
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
@@ -113,6 +115,48 @@ def test_a_simulation_is_called_one_and_real_sites_have_a_network(tmp_path):
     deployed = items(sheet(rows_of(real(path))[0])[1])
     assert "ask each site’s owner: `murmura site log`" in uncovered(path) and "privacy spent" not in uncovered(path)
     assert "simulation" not in deployed and "Who listens on the network" in deployed
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ('[tracking]\nto = ["tensorboard", "mlflow"]\nmlflow_uri = "https://m"\n', "(files) and MLflow (https://m)"),
+        ('[tracking]\nto = ["wandb"]\n', "Weights & Biases (a server of that company"),
+    ],
+)
+def test_trackers_that_were_told_are_named(tmp_path, more, says):
+    assert says in items(parts(tmp_path / "a", more=more)["Who could see it"])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "samples", "says"),
+    [
+        ("private", 5, "(method.endpoint): texts of the sites, as they are, in prompts"),
+        ("voted", 5, "(method.endpoint): the texts that further ones"),
+        ("voted", 0, ""),
+    ],
+)
+def test_an_endpoint_that_writes_texts_is_named(tmp_path, seeds, samples, says):
+    path = write_run(tmp_path / "a")
+    options = f'[method]\nendpoint = "https://e"\nseeds = "{seeds}"\nsamples = {samples}\n'
+    (path / "config.toml").write_text((path / "config.toml").read_text().replace("[method]\n", options))
+    found = items(sheet(rows_of(path)[0])[1])
+    assert ("Whoever runs https://e, where texts are written" in found) == bool(says) and says in found
+
+
+def test_a_judge_elsewhere_of_an_older_run_is_named(tmp_path):
+    path, counts = write_run(tmp_path / "a"), {"overall": {"win": 1, "tie": 0, "lose": 0}}
+    for name, where in {"x": "here", "y": "https://judge"}.items():
+        RunFolder(path).write_judgement(name, Judgement("b", "m", where, 1, counts, 0, 2, 0, None))
+    found = items(sheet(rows_of(path)[0])[1])
+    assert found.count("Whoever runs") == 1 and "Whoever runs https://judge, where answers were judged" in found
+    assert "not noted whether they come out of" in found
+
+
+def test_of_real_sites_it_says_that_they_were_made_known_with_how_many_records_they_have(tmp_path):
+    path, told = write_run(tmp_path / "a"), "exactly how many records it takes part with (public.json)"
+    assert told not in said(sheet(rows_of(path)[0])[0])
+    assert told in said(sheet(rows_of(real(path))[0])[0])
 
 
 def test_what_is_not_covered_follows_from_the_run(tmp_path):

@@ -66,7 +66,8 @@ def judge(
     questions = asked_of(experiment, run, file, most)
     compared = answered(run, other, questions, tokens, site)
     confirmed = _confirmed if endpoint is not None and not yes else None
-    conclude(run, other, judge, endpoint, compared, confirmed, site)
+    of_sites = file is None and experiment.data.heldout is None
+    conclude(run, other, judge, endpoint, compared, confirmed, site, of_sites)
 
 
 def _confirmed(what: str) -> bool:

@@ -168,6 +168,7 @@ def _print_terms(found: Terms) -> None:
 
 
 def _facts(found: Terms) -> dict[str, str]:
+    from murmura.runs.names import PUBLIC_KEYS
     from murmura.units import DASH, count, size
 
     counted = "" if found.fitting else " as if each fitted the model, which is not on this machine"
@@ -176,6 +177,7 @@ def _facts(found: Terms) -> dict[str, str]:
         "method": found.method,
         "rounds": count(found.rounds),
         "records": f"{count(found.records)}{counted}, of which a round uses {count(found.reads)} at most",
+        "made known by": f"its name, its keys and exactly how many records it has ({PUBLIC_KEYS}), before the run",
         "sent in a round": DASH if found.bytes_up is None else f"about {size(found.bytes_up)} at most, a forecast",
         "measures": f"on the site's records: {', '.join(found.measured)}" if found.measured else "on no private record",
         "sums": found.secure or "not secure: the server reads each answer",

@@ -12,7 +12,7 @@ from murmura.judge.judges import TOKENS, LocalJudge
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
 from murmura.report.sections.judged import doubts, table
 from murmura.runs.folder import RunFolder
-from murmura.runs.judgement import Judgement
+from murmura.runs.judgement import HERE, Judgement, Posted
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.generators import Generator
 from murmura.units import count
@@ -49,6 +49,7 @@ def conclude(
     compared: Sequence[Compared],
     confirmed: Callable[[str], bool] | None,
     site: str | None = None,
+    private: bool = False,
 ) -> None:
     """Ask what was not asked yet, keep it, and print what it comes to.
 
@@ -56,9 +57,11 @@ def conclude(
         url: of the judge's server; None where it is here.
         confirmed: is told what it will cost, and says whether to go on; None to go on.
         site: whose adapter has answered, where sites keep their own.
+        private: whether the questions come out of the sites' records.
 
     Raises:
         ConfigError: it is not to go on.
+        CheckpointError: the run's folder cannot be written; nothing was asked.
         RunError: the judge cannot be asked any more.
     """
     from rich.console import Console
@@ -71,10 +74,12 @@ def conclude(
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
         raise ConfigError("nothing was asked", where=str(url))
+    if waiting and url is not None:
+        RunFolder(run).note_posted(Posted(url, private))
     found = Judgement(
         against=(BEFORE if other is None else other.name) + (f", at site {site}" if site else ""),
         judge=name,
-        where=url or "here",
+        where=url or HERE,
         questions=len(compared),
         **judged(judge, compared, transcript),
     )

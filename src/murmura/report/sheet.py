@@ -17,6 +17,7 @@ from murmura.report.protection import added_by_server, protection, summed
 from murmura.report.run_facts import facts
 from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
+from murmura.report.sections.others import told_others
 from murmura.report.standing import UNATTACKED, promised
 from murmura.report.table import Row, table
 from murmura.runs.record import RunRecord
@@ -100,7 +101,14 @@ def _seen(run: RunRecord) -> list[str]:
         server = ["The server: nothing, since nothing left any site."]
     else:
         server = _by_server(sent)
-    return [*([_SIMULATED] if run.simulated else []), *server, _ANYONE, *([] if run.simulated else [_NETWORK]), _SITE]
+    return [
+        *([_SIMULATED] if run.simulated else []),
+        *server,
+        *told_others(run),
+        _ANYONE,
+        *([] if run.simulated else [_NETWORK]),
+        _SITE,
+    ]
 
 
 def _by_server(sent: tuple[Disclosure, ...]) -> list[str]:

@@ -14,7 +14,7 @@ from murmura import atomic
 from murmura.errors import CheckpointError, explaining
 from murmura.progress import say
 from murmura.runs import files, jsontext, names, schema
-from murmura.runs.judgement import Judgement
+from murmura.runs.judgement import Judgement, Posted
 from murmura.runs.locks import LOCK, acquire_run
 from murmura.runs.previous import is_run, make_way, previous_of, remove
 
@@ -355,6 +355,12 @@ class RunFolder:
         with self._written():
             (self.path / names.JUDGED).mkdir(exist_ok=True)
         self.write(f"{names.JUDGED}/{name}.json", judgement)
+
+    def note_posted(self, posted: Posted) -> None:
+        """Note, before it is, that something is sent to a judge elsewhere."""
+        noted = files.rows(self.path / names.ENDPOINTS, Posted) or ()
+        if posted not in noted:
+            self.write(names.ENDPOINTS, [*noted, posted])
 
     def _write_text(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
         """Write a file so that readers see the old one or the new one.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+HERE = "here"
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -13,7 +15,7 @@ class Judgement:
     Attributes:
         against: Whose they were: another run, or the model before training.
         judge: The model that judged.
-        where: Where it was: ``here``, or the address of a server.
+        where: Where it was: ``HERE``, or the address of a server.
         questions: How many were asked.
         counts: Of questions with a verdict in both orders, how many were a ``win``, ``tie`` or ``lose`` for the run, by
             aspect and ``overall``.
@@ -32,3 +34,16 @@ class Judgement:
     asked: int
     turned: int
     first: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """An entry of ``endpoints.json``: that questions were sent to a server, with two answers to each.
+
+    Attributes:
+        where: The address of the server.
+        private: Whether the questions came out of the sites' records; None where that is not known.
+    """
+
+    where: str
+    private: bool | None

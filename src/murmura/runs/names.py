@@ -120,13 +120,17 @@ JUDGED = "judged"
 """A folder for what judges made of a finished run's answers, a ``runs.judgement.Judgement`` each; of the same name in
 the owner's place all that was asked and said."""
 
+ENDPOINTS = "endpoints.json"
+"""Which endpoints ``murmura judge`` has sent questions and answers to (``runs.judgement.Posted``): written before they
+are sent, and there still when judgements are gone."""
+
 EXPANDED = "expanded.jsonl"
 """Texts that the server has had written, one after the other: only ever added to (``synthesis.expansion``)."""
 
 RESULTS = (SUMMARY, OUTCOMES, AUDIT, EVALUATION, JUDGED, REPORT)
 """What says how a run ended; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
-_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, TRACKING, CHECKPOINTS, PRIVATE, EXPANDED)
+_ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, TRACKING, CHECKPOINTS, PRIVATE, EXPANDED, ENDPOINTS)
 WRITTEN = (*_DESCRIPTION, *_ROUNDS, *RESULTS, ADAPTER, SITE_ADAPTERS, MODEL)
 """All that a run writes into its folder."""
 

@@ -16,7 +16,7 @@ from murmura.runs.audit import Audit
 from murmura.runs.augment import PublicSelection
 from murmura.runs.evolution import CurvePoint, Generation
 from murmura.runs.folder import RunFolder
-from murmura.runs.judgement import Judgement
+from murmura.runs.judgement import HERE, Judgement, Posted
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
     SIMULATIONS,
@@ -68,6 +68,7 @@ class RunRecord:
         evolution: Of a finished run in which sites voted, the candidates of each round.
         curve: Of a finished run that makes texts, how good its model is by how many of them it was trained on.
         judged: What judges made of its answers.
+        posted: To which servers questions and answers were sent, to be judged there.
         chosen_by: Folders of other runs by which options of this one were chosen, where they were when it began.
         silent: Of a finished run, sites that never took part, where that may be told.
     """
@@ -96,6 +97,7 @@ class RunRecord:
     evolution: tuple[Generation, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
     judged: tuple[Judgement, ...] = ()
+    posted: tuple[Posted, ...] = ()
     chosen_by: tuple[Path, ...] = ()
     silent: tuple[str, ...] = ()
 
@@ -157,6 +159,7 @@ def read(folder: str | Path) -> RunRecord:
         raise CheckpointError("it does not say what a record is (data.kind)", where=where, fix=files.REPAIR)
     named = str(summary.method if summary else method.get("name") or folder.resolve().name)
     augment = files.rows(folder / names.AUGMENT, PublicSelection) or ()
+    judged = _judged(folder / names.JUDGED)
     return RunRecord(
         folder=folder,
         name=str(run.get("name") or folder.resolve().name),
@@ -181,7 +184,8 @@ def read(folder: str | Path) -> RunRecord:
         personal=files.rows(folder / names.PERSONAL, PersonalModel) or (),
         evolution=files.rows(folder / names.OUTCOMES / names.EVOLUTION, Generation) or (),
         curve=files.rows(folder / names.OUTCOMES / names.CURVE, CurvePoint) or (),
-        judged=_judged(folder / names.JUDGED),
+        judged=judged,
+        posted=_posted(folder / names.ENDPOINTS, judged),
         silent=summary.silent if summary else (),
         chosen_by=tuple(map(Path, run.get("chosen_by", ()))),
     )
@@ -190,6 +194,14 @@ def read(folder: str | Path) -> RunRecord:
 def _judged(folder: Path) -> tuple[Judgement, ...]:
     found = (files.value(file, Judgement) for file in sorted(folder.glob("*.json")))
     return tuple(one for one in found if one is not None)
+
+
+def _posted(path: Path, judged: Sequence[Judgement]) -> tuple[Posted, ...]:
+    """What was noted; and of judgements that are older than such notes, that they were made elsewhere."""
+    noted = files.rows(path, Posted) or ()
+    elsewhere = dict.fromkeys(one.where for one in judged if one.where != HERE)
+    known = {one.where for one in noted}
+    return (*noted, *(Posted(where, None) for where in elsewhere if where not in known))
 
 
 def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[PublicSelection]) -> str:

@@ -20,6 +20,7 @@ from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.evaluation import evaluation
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sections.judged import judged
+from murmura.report.sections.others import others
 from murmura.report.sections.personal import personal
 from murmura.report.sections.repeat import repeat
 from murmura.report.sections.results import results
@@ -40,6 +41,7 @@ SECTIONS: tuple[Callable[[Sequence[Row]], ReportSection | None], ...] = (
     text_evolution,
     by_texts,
     disclosure,
+    others,
     guarantee,
     audit,
     sites,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Entry, Heading, Paragraph, ReportSection, Table, entry, note
 from murmura.report.protection import protection
-from murmura.report.table import Row, attacked
+from murmura.report.table import Row, attacked, runs_of
 from murmura.runs.schema import Disclosure
 from murmura.units import count, listing, size
 
@@ -17,6 +17,10 @@ _CONTENT = frozenset({"weights", "embeddings", "text"})
 _LEAD = (
     "Everything that a site sent in any message, over the whole run, and how it was protected. A field that is not "
     "listed here was not sent: a method must declare what it releases."
+)
+_MADE_KNOWN = (
+    "Before the run, whoever leads the federation was told of each site, its name, its public keys, and "
+    "exactly how many records it takes part with (public.json), by which it was made known. No ε covers that number."
 )
 _COLUMNS = ("Field", "What it is", "In reply to", "Protection", "Messages", "Bytes")
 
@@ -53,6 +57,8 @@ def disclosure(rows: Sequence[Row]) -> ReportSection:
             blocks.append(Paragraph("Nothing left any site."))
         else:
             blocks.append(Table(_COLUMNS, list(map(_row, one.entries)), text=range(4), stacked=True, css="releases"))
+    if any(not run.simulated for run in runs_of(rows)):
+        blocks.append(note(_MADE_KNOWN))
     for one in every:
         bare = {entry.kind for entry in one.entries or () if protection(entry) is None}
         if one.noisy and bare & _CONTENT:
