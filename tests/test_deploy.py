@@ -9,7 +9,7 @@ import yaml
 from typer.main import get_command
 
 import murmura
-from murmura.cli import app
+from murmura.cli import MISTAKE, app
 
 ROOT = Path(murmura.__file__).parents[2]
 UNITS = sorted((ROOT / "deploy").glob("*.service"))
@@ -41,6 +41,7 @@ def test_units_run_commands_that_there_are(unit):
     found = command(words)
     assert {word for word in words if word.startswith("--")} <= options(found)
     ends_well = parser["Service"].get("SuccessExitStatus", "0").split()
+    assert parser["Service"]["RestartPreventExitStatus"].split() == [str(MISTAKE)]  # and after MAY_PASS it is restarted
     assert ("130" in ends_well) == (found.name == "serve")  # as `end_as_by_hand` ends a process
 
 
@@ -51,6 +52,7 @@ def test_the_compose_file_runs_commands_that_there_are():
         found = command(service["command"])
         assert {word for word in service["command"] if word.startswith("--")} <= options(found)
         assert (ROOT / service["build"]["dockerfile"]).exists()
+    assert "--go-on" in services["server"]["command"]  # else each restart would end at the run that is there
 
 
 def test_the_container_file_copies_what_there_is_and_installs_an_extra_that_there_is():

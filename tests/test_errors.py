@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from murmura.errors import CheckpointError, ConfigError, MurmuraError, explaining, nearest, nearest_file, remedy
+from murmura.errors import (
+    BudgetError,
+    CheckpointError,
+    ConfigError,
+    MurmuraError,
+    RefusedError,
+    RunError,
+    explaining,
+    may_pass,
+    nearest,
+    nearest_file,
+    remedy,
+)
 
 
 def test_where_what_and_what_to_do():
@@ -65,6 +77,32 @@ def test_a_local_socket_whose_path_is_too_long_wants_another_folder_for_temporar
     with pytest.raises(OSError) as told, socket.socket(socket.AF_UNIX) as door:
         door.bind(str(tmp_path / ("x" * 200)))
     assert remedy(told.value) == "Set TMPDIR to a shorter path"
+
+
+def _cause(number):
+    try:
+        with explaining("it cannot be kept", "a"):
+            raise OSError(number, "...")
+    except CheckpointError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (RunError("too few sites"), True),
+        (_cause(errno.ENOSPC), True),
+        (OSError(errno.ENOSPC, "..."), True),
+        (_cause(errno.EACCES), False),
+        (OSError(errno.ENOENT, "..."), False),
+        (CheckpointError("this folder already holds a run"), False),
+        (RefusedError("another verb"), False),
+        (BudgetError("spent"), False),
+        (ConfigError("no such key"), False),
+    ],
+)
+def test_another_start_may_mend_a_full_disk_and_no_mistake(error, passes):
+    assert may_pass(error) == passes
 
 
 def test_what_the_system_refuses_is_told_with_the_place_and_what_to_do():

@@ -139,6 +139,20 @@ def remedy(error: Exception) -> str:
     return _REMEDIES.get(getattr(error, "errno", None), "Look at the system's message")
 
 
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EADDRINUSE}
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same command may succeed later, with nothing of it changed: a disk was full, or others were out of
+    reach.
+
+    Args:
+        error: what a command has ended with.
+    """
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return type(error) is RunError or (isinstance(cause, OSError) and cause.errno in _PASSING)
+
+
 def unforeseen(error: OSError) -> MurmuraError:
     """What the system refused where no code explains it: the path, why, and what to do where that is known."""
     why, fix = error.strerror or str(error) or type(error).__name__, _REMEDIES.get(error.errno)

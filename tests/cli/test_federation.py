@@ -8,12 +8,13 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from murmura.cli import app
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, RunError
 from murmura.experiment import federation
 from murmura.experiment.site_side import open_sites
 from murmura.federation.address import PORT, joined, split
 from murmura.federation.site.identity import read_roster
 from tests.experiment.small import experiment, write_data, write_lines
+from tests.report.runs import write_run
 
 
 @pytest.fixture
@@ -93,6 +94,18 @@ def test_a_server_that_cannot_begin_leaves_no_run_behind(with_heart, tmp_path):
         told = murmura("serve", with_heart, *words, "--set", f"run.folder={tmp_path / 'run'}", fails=True)
         assert why in " ".join(told.split()) and not (tmp_path / "run" / "config.toml").exists()
     taken.close()
+
+
+def test_a_service_begins_a_run_and_resumes_the_one_that_is_there(with_heart, tmp_path, monkeypatch):
+    def run(experiment, *, resume, **_):
+        raise RunError(f"resume {resume}")
+
+    monkeypatch.setattr("murmura.experiment.run.run", run)
+    words = ("serve", with_heart, "--go-on", "--set", f"run.folder={tmp_path / 'run'}")
+    assert "resume False" in murmura(*words, fails=True)
+    write_run(tmp_path / "run", finished=False)
+    assert "resume True" in murmura(*words, fails=True)
+    assert "--resume and --go-on exclude each other" in murmura(*words, "--resume", fails=True)
 
 
 @pytest.mark.parametrize("secure", [False, True])

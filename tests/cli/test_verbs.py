@@ -5,7 +5,8 @@ import errno
 import pytest
 from typer.testing import CliRunner
 
-from murmura.cli import MISTAKE, app
+from murmura.cli import MAY_PASS, MISTAKE, app
+from murmura.errors import BudgetError, RunError
 
 
 @pytest.mark.parametrize("words", [["status"], ["report"], ["export", "--adapter"], ["evaluate"], ["chat"]])
@@ -31,6 +32,22 @@ def test_what_nobody_has_foreseen_is_told_in_one_line(monkeypatch, error, told):
     monkeypatch.setattr("murmura.status.look", raises)
     result = CliRunner().invoke(app, ["status", "run"])
     assert result.exit_code == MISTAKE and result.stderr.startswith(told) and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), MAY_PASS),
+        (RunError("too few sites"), MAY_PASS),
+        (BudgetError("spent"), MISTAKE),
+    ],
+)
+def test_a_command_ends_so_that_services_know_whether_another_start_may_help(monkeypatch, error, code):
+    def raises(*_):
+        raise error
+
+    monkeypatch.setattr("murmura.status.look", raises)
+    assert CliRunner().invoke(app, ["status", "run"]).exit_code == code
 
 
 def test_who_stops_reading_is_told_nothing(monkeypatch):

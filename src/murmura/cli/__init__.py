@@ -36,11 +36,11 @@ from murmura.cli import (
     site,
     status,
 )
-from murmura.errors import Interrupted, MurmuraError, unforeseen
+from murmura.errors import Interrupted, MurmuraError, may_pass, unforeseen
 from murmura.progress import LOG_FORMAT
 from murmura.third_party import settle
 
-MISTAKE, INTERRUPTED = 2, 130  # exit codes
+MISTAKE, MAY_PASS, INTERRUPTED = 2, 75, 130  # exit codes; 75 is EX_TEMPFAIL of sysexits.h
 
 
 class Commands(TyperGroup):
@@ -55,15 +55,20 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except MurmuraError as error:
             typer.secho(str(error), fg=typer.colors.RED, err=True)
-            raise typer.Exit(MISTAKE) from error
+            raise typer.Exit(_code(error)) from error
         except BrokenPipeError:  # whoever read what is printed has enough, which typer ends quietly
             raise
         except OSError as error:
             typer.secho(str(unforeseen(error)), fg=typer.colors.RED, err=True)
-            raise typer.Exit(MISTAKE) from error
+            raise typer.Exit(_code(error)) from error
         except KeyboardInterrupt as interrupt:
             typer.secho(_parting(ctx.meta["murmura.words"], ctx.invoked_subcommand, interrupt), err=True)
             raise typer.Exit(INTERRUPTED) from interrupt
+
+
+def _code(error: Exception) -> int:
+    """What tells service managers whether another start may help."""
+    return MAY_PASS if may_pass(error) else MISTAKE
 
 
 def _parting(words: list[str], verb: str | None, interrupt: KeyboardInterrupt) -> str:
@@ -81,7 +86,7 @@ def _parting(words: list[str], verb: str | None, interrupt: KeyboardInterrupt) -
         return "Stopped."
     if not isinstance(interrupt, Interrupted):
         return f"Stopped before the run began. Start it with: {again}"
-    resumed = [word for word in words if word not in ("--resume", "--overwrite")]
+    resumed = [word for word in words if word not in ("--resume", "--overwrite", "--go-on")]
     stopped = " ".join(part for part in ("Stopped.", interrupt.cost) if part)
     return f"{stopped} Every finished round is kept; resume with: {shlex.join(['murmura', *resumed, '--resume'])}"
 

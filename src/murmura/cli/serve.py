@@ -33,6 +33,9 @@ def serve(
         ),
     ] = None,
     resume: Resume = False,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Resume where the folder has a run, else begin one: for services.")
+    ] = False,
     overwrite: StartOver = False,
 ) -> None:
     """Lead the run of a federation's experiment: wait for its sites, train, measure, and write a report.
@@ -56,8 +59,9 @@ def serve(
     from murmura.federation.address import split
     from murmura.federation.engines import DEPLOYED
 
-    if resume and overwrite:
-        raise ConfigError("--resume and --overwrite exclude each other", fix="Give one of them.")
+    flags = {"--resume": resume, "--overwrite": overwrite, "--go-on": go_on}
+    if len(chosen := [flag for flag, given in flags.items() if given]) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} exclude each other", fix="Give one of them.")
     changes = dict(parse_override(text) for text in override or [])
     federation = Federation.load(folder, {"run.engine": DEPLOYED, **changes})
     if federation.experiment.run.engine != DEPLOYED:  # what a network shows would be checked for as in a simulation
@@ -67,6 +71,7 @@ def serve(
         fix = "Make a new federation of the changed experiment: `murmura federation new`."
         raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)
     deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)
+    resume = resume or (go_on and runs.RunFolder(federation.experiment.run.path).holds_run)
     result = run(federation.experiment, resume=resume, overwrite=overwrite, deployment=deployment)
     reports.show(reports.table([runs.read(result.folder)]))
     typer.echo(f"Report: {runs.RunFolder(result.folder).report}")
