@@ -6,7 +6,6 @@ import shutil
 import tomllib
 from collections import Counter
 from contextlib import closing, nullcontext
-from functools import partial
 
 import pytest
 import tomli_w
@@ -22,6 +21,7 @@ from murmura.federation.site.joined import Joined
 from murmura.federation.site.store import released
 from murmura.federation.wire.messages import Ask
 from murmura.privacy.budget import Budget
+from murmura.runs.names import FEDERATION, HELDOUT_DIGESTS
 from murmura.runs.record import read
 from tests.experiment.deployed import founded
 from tests.experiment.small import write_data
@@ -83,7 +83,13 @@ def test_consent_that_was_edited_is_none(tmp_path, file):
 def test_the_journals_of_all_sites_have_just_what_the_report_says_has_left(make, tmp_path, monkeypatch, secure):
     write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 3})
     sections = {"aggregation": {"secure": True}, "evaluation": {"attacks": False, "uploads": 0}} if secure else {}
-    monkeypatch.setattr(simulation, "share_out", partial(simulation.share_out, simulated=False))
+    share_out = simulation.share_out
+
+    def owned(experiment, records, folders, *given):
+        share_out(experiment, records, folders, *given, simulated=False)
+        (next(iter(folders.values())).parent / FEDERATION / HELDOUT_DIGESTS).write_text("[]")
+
+    monkeypatch.setattr(simulation, "share_out", owned)
     monkeypatch.setattr(site_side, "missing_consent", lambda *given: None)
     monkeypatch.setattr(OwnersWord, "objection", lambda *given: None)
     folder = run(make(**sections)).folder

@@ -7,11 +7,13 @@ import tomllib
 import pytest
 import tomli_w
 
+from murmura import atomic
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
 from murmura.errors import CheckpointError, ConfigError, DataError, RefusedError, RunError
 from murmura.experiment import site_side
 from murmura.experiment.config import Experiment
+from murmura.experiment.forecast.terms import terms
 from murmura.experiment.run import run
 from murmura.experiment.simulation import bytes_of, share_out
 from murmura.experiment.site_file import Allow, AskedOf, SiteFile
@@ -46,6 +48,7 @@ def shared(make, tmp_path):
         folders = {name: tmp_path / "private" / name for name in records}
         (tmp_path / "private").mkdir(exist_ok=True)
         share_out(experiment, records, folders, tmp_path / "results", ["cpu"])
+        atomic.write(tmp_path / "private" / FEDERATION / HELDOUT_DIGESTS, b"[]", private=True)
         if experiment.aggregation.secure:
             write_roster(tmp_path / "private" / FEDERATION / ROSTER, folders)
         return experiment, folders
@@ -64,11 +67,45 @@ def answers(host, experiment, verb="join", site="heart", run="a", **fields):
     return getattr(answer, "why", None)
 
 
-@pytest.mark.parametrize("text", ["3", "[[1]]", "[" * 3000 + "]" * 3000], ids=len)
+@pytest.mark.parametrize("text", ["3", "{}", "[[1]]", "[1]", "null", "[" * 3000 + "]" * 3000], ids=len)
 def test_what_is_no_list_of_digests_is_told(tmp_path, text):
     (tmp_path / HELDOUT_DIGESTS).write_text(text)
     with pytest.raises(DataError, match="this is not a list of digests"):
         site_side._agreed(tmp_path)
+
+
+def test_without_the_list_of_what_is_measured_on_a_real_site_takes_no_part(shared):
+    """It would train on held-out records."""
+    _, folders = shared()
+    (folders["heart"].parent / FEDERATION / HELDOUT_DIGESTS).unlink()
+    open_sites([folders["heart"]]).close()  # as long as a simulation plays it
+    edit(folders["heart"], simulated=False)
+    with pytest.raises(DataError, match=r"heldout\.json: the list .* cannot be read .* whoever made the federation"):
+        open_sites([folders["heart"]])
+
+
+def test_what_a_federation_hands_round_is_to_be_had_from_whoever_made_it(shared, tmp_path):
+    _, folders = shared()
+    edit(folders["heart"], federation="../not-here")
+    for opened in (lambda folder: open_sites([folder]), terms):
+        with pytest.raises(ConfigError, match="Get the folder @federation from whoever made the federation"):
+            opened(folders["heart"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (None, r"there is no such file\. Expected a file\.$"),
+        ([{"instruction": "a", "output": "b"}, {"output": "b"}], r"Or take them out of the file\.$"),
+    ],
+)
+def test_remedies_for_a_sites_records_are_those_that_it_has(shared, lines, told):
+    _, folders = shared()
+    edit(folders["heart"], records="letters.jsonl", simulated=False)
+    if lines:
+        small.write_lines(folders["heart"] / "letters.jsonl", lines)
+    with pytest.raises(DataError, match=told):
+        open_sites([folders["heart"]])
 
 
 def test_nobody_else_may_look_into_a_simulated_site(shared):
@@ -409,6 +446,7 @@ def persons(make, tmp_path):
     folder = tmp_path / "members" / "heart"
     folder.parent.mkdir()
     share_out(experiment, {"heart": []}, {"heart": folder}, None, ["cpu"], simulated=False)
+    (folder.parent / FEDERATION / HELDOUT_DIGESTS).write_text("[]")
     rows = [small.record("heart", n) | {"patient": "p" if n < 6 else n} for n in range(11)]
     small.write_lines(folder / "records.jsonl", rows)
 

@@ -256,7 +256,7 @@ def test_a_person_keeps_as_many_records_as_a_site_may_have_of_those_that_fit(gat
     assert Counter(one.cause for one in people.unused if "persons" in one.where.file) == {"long": 8, "user": 1}
 
 
-def test_a_real_site_takes_part_with_what_a_simulation_gives_it(make, tmp_path, tokenizer):
+def test_a_real_site_takes_part_with_what_a_simulation_gives_it(make, tmp_path, tokenizer, capsys):
     """Both leave out what does not fit, then what is public, and then what a person has too many of."""
     own = [(endless if n % 4 == 0 else record)("one", n) | {"patient": f"p{n % 5}"} for n in range(30)]
     write_lines(tmp_path / "persons" / "one.jsonl", own)
@@ -277,6 +277,20 @@ def test_a_real_site_takes_part_with_what_a_simulation_gives_it(make, tmp_path, 
     [simulated] = people.sites
     assert records_of(site, experiment, reading) == simulated.records
     assert len(simulated.records) == 10 and len(listed) == 4
+    capsys.readouterr()
+    records_of(site, experiment, reading)
+    assert capsys.readouterr().err == ""
+    records_of(site, experiment, reading, told=True)  # to its owner
+    told = capsys.readouterr().err
+    for words in (
+        "8 records do not fit 128 tokens (data.max_length) and are left out",
+        "4 held-out records that a site has too are left out",
+        "8 records are left out, of persons with more than data.records_per_user",
+    ):
+        assert words in told
+    write_lines(tmp_path / "persons" / "one.jsonl", [record("one", 9) | {"patient": "q"}] * 2)
+    records_of(site, experiment, reading, told=True)
+    assert "site one keeps 1 repeated record: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -13,7 +13,7 @@ from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, ColumnLayout, FileRow, Place, Rows
 from murmura.data.records import R
-from murmura.data.refusal import refusal
+from murmura.data.refusal import SKIP, refusal
 from murmura.errors import DataError, nearest_file
 
 
@@ -127,12 +127,15 @@ def split_of(source: str, split: str) -> str:
     return "train" if Path(source).exists() else split
 
 
-def require_usable(sources: Sequence[LoadedRecords[Any]], *, skip_bad: bool, what: str = "record") -> None:
+def require_usable(
+    sources: Sequence[LoadedRecords[Any]], *, skip_bad: bool, what: str = "record", remedy: str = SKIP
+) -> None:
     """Check that there is something to use in sources that were scanned.
 
     Args:
         skip_bad: Bad records and sources without any record are no mistake, as long as one record can be used.
         what: What messages call a record.
+        remedy: As of ``refusal``.
 
     Raises:
         DataError: There is a bad record or a source that holds none, all bad ones together; or none can be used.
@@ -143,7 +146,7 @@ def require_usable(sources: Sequence[LoadedRecords[Any]], *, skip_bad: bool, wha
     if skip_bad and usable:
         return
     if bad:
-        raise refusal(bad, usable + len(bad), sources[0].expected, what)
+        raise refusal(bad, usable + len(bad), sources[0].expected, what, remedy)
     if empty:
         more = " To leave out sites without records: --skip-bad." if usable else ""
         raise DataError(f"holds no {what}s", where=empty[0].source, fix=f"{empty[0].expected} in each {what}.{more}")
@@ -226,5 +229,6 @@ def _no_file(path: Path) -> DataError:
     if "~" in path.parts:
         return DataError("there is no such file", where=str(path), fix="Write '~' out: the path of your home folder.")
     neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    fix = nearest_file(path.name, neighbours) or "Expected a file, or a Hugging Face id: owner/name."
+    expected = "Expected a file." if path.is_absolute() else "Expected a file, or a Hugging Face id: owner/name."
+    fix = nearest_file(path.name, neighbours) or expected
     return DataError("there is no such file", where=str(path), fix=fix)

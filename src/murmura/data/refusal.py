@@ -18,16 +18,17 @@ def listing(lines: Sequence[str]) -> str:
     return "".join(f"\n  {line}" for line in shown)
 
 
-def refusal(bad: Sequence[BadRecord], of: int, expected: str, what: str = "record") -> DataError:
+def refusal(bad: Sequence[BadRecord], of: int, expected: str, what: str = "record", remedy: str = SKIP) -> DataError:
     """The error for records that cannot be used, at least one.
 
     Args:
         of: How many there are, the bad ones included.
         expected: What a record must hold.
         what: What they are called.
+        remedy: What else can be done, where others can be used.
     """
     fixes = [f"{fix}." for fix in dict.fromkeys(record.fix or expected for record in bad)]
-    fix = " ".join(fixes + [SKIP] * (len(bad) < of))
+    fix = " ".join(fixes + [remedy] * (len(bad) < of))
     if len(bad) == 1:
         return DataError(bad[0].why, where=str(bad[0].where), fix=fix)
     share = f"{len(bad)} of {of}" if len(bad) < of else f"none of the {of}"

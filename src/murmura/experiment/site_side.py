@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 from murmura.data.loading import require_usable, scan
 from murmura.data.records import KINDS, digest
@@ -17,6 +17,7 @@ from murmura.errors import ConfigError, DataError, PrivacyError, RunError
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import OwnersWord, digest_of, missing_consent
 from murmura.experiment.context import ProcessContext, process_context
+from murmura.experiment.exclusions import Placed, Unused, fitting, tell, tell_repeats
 from murmura.experiment.inputs import require_same_models
 from murmura.experiment.sharing import bounded
 from murmura.experiment.site_file import AskedOf, SiteFile
@@ -42,6 +43,7 @@ from murmura.runs.locks import allow_open_files
 from murmura.runs.names import (
     ANSWERS_JOURNAL,
     EXPERIMENT,
+    FEDERATION,
     HELDOUT_DIGESTS,
     MEASURED_JOURNAL,
     PUBLIC_KEYS,
@@ -187,23 +189,37 @@ def _one_federation(files: Sequence[SiteFile]) -> Path:
 
 
 def _loaded(federation: Path, device: str) -> tuple[ProcessContext, Method]:
-    experiment = Experiment.load(federation / EXPERIMENT)
+    experiment = experiment_of(federation)
     method = method_of(experiment)
     context = process_context(experiment, method, device, ["site"])
     require_same_models(federation, experiment, "site", fetch=method.traits.trained_at == "sites")
     return context, method
 
 
-def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) -> list[Any]:
+def experiment_of(federation: Path) -> Experiment:
+    """The experiment that a site's federation hands round.
+
+    Raises:
+        ConfigError: it is not there, or an option is wrong.
+    """
+    path = federation / EXPERIMENT
+    if not path.exists():
+        fix = f"Get the folder {FEDERATION} from whoever made the federation, and put it where {SITE_FILE} says."
+        raise ConfigError("what the federation hands round is not here", where=str(path), fix=fix)
+    return Experiment.load(path)
+
+
+def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, *, told: bool = False) -> list[Any]:
     """The records of a site that it can take part with, of the kind that the experiment is about. Left out are those
     that do not fit the model, those that the run is measured on, of which the federation hands round the digests, and
     then those of a person beyond ``data.records_per_user``, as in a simulation. Of a simulated site's all are of use.
 
     Args:
         reading: how records meet the model; None where it is out of reach, and so is which ones fit it.
+        told: whether to say, here at the site, which are left out, and which are there more than once.
 
     Raises:
-        DataError: they cannot be read, or one is bad; or none is left.
+        DataError: they cannot be read, or one is bad; none is left; or the federation's list cannot be read.
         ConfigError: the experiment bounds a person's records, and the site's file does not say whose they are.
     """
     kind: type[Any] = KINDS[experiment.task.kind]
@@ -213,33 +229,54 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None) 
         fix = 'Write user = "COLUMN", or user = "" where each is of a person of its own.'
         raise ConfigError(what, where=f"site {file.name}: {SITE_FILE}", fix=fix)
     loaded = scan(file.records, kind, fields=file.fields, user_column=file.user if most and file.user else None)
-    require_usable([loaded], skip_bad=False)
-    found: list[Any] = list(loaded.records)
+    require_usable([loaded], skip_bad=False, remedy="Or take them out of the file.")
     if file.simulated:
-        return found
-    places = list(range(len(found))) if reading is None else reading.fit(found).kept
+        return list(loaded.records)
+    users: Sequence[str | None] = loaded.users or [None] * len(loaded.records)
+    placed = zip(loaded.records, loaded.places, users, strict=True)
+    rows, unused = [Placed(record, where, file.name, user=user) for record, where, user in placed], list[Unused]()
+    if reading is not None:  # what cannot be used is left out, whatever simulations do about it
+        rows, unused = fitting(rows, experiment.data.model_copy(update={"skip_bad": True}), reading)
     measured = _agreed(Path(file.federation))
-    places = [place for place in places if digest([found[place].identity]) not in measured]
+    listed = [place for place, row in enumerate(rows) if digest([row.record.identity]) in measured]
+    rows = _without(rows, listed, unused, "overlap", "the run is measured on it")
     if most is not None and loaded.users is not None:
-        own, users = [found[place] for place in places], [loaded.users[place] for place in places]
-        stay = bounded(own, users, most, Stream(0))  # the same in every run: a site's records have a digest
-        places = [places[index] for index in stay]
-    found = [found[place] for place in places]
-    if not found:
+        own, users = [row.record for row in rows], [row.user for row in rows]
+        stay = set(bounded(own, users, most, Stream(0)))  # the same in every run: a site's records have a digest
+        others = [place for place in range(len(rows)) if place not in stay]
+        rows = _without(rows, others, unused, "user", f"its person has more than {most} records")
+    if told:
+        tell(unused, f"{experiment.data.max_length} tokens (data.max_length)")
+        tell_repeats({file.name: rows})
+    if not rows:
         fix = "Look at data.max_length in the experiment, or at the records."
         raise DataError("no record can be used", where=f"site {file.name}: {file.records}", fix=fix)
-    return found
+    return [row.record for row in rows]
+
+
+def _without(
+    rows: Sequence[Placed], places: Sequence[int], unused: list[Unused], cause: Literal["overlap", "user"], why: str
+) -> list[Placed]:
+    """All but those at some places, which are noted as unused."""
+    unused += [Unused(rows[place].where, cause, why, rows[place].site) for place in places]
+    gone = set(places)
+    return [row for place, row in enumerate(rows) if place not in gone]
 
 
 def _agreed(federation: Path) -> frozenset[str]:
-    """Digests of the records and questions that the run is measured on, as the federation hands them round; there are
-    none where it has no such list."""
-    path = federation / HELDOUT_DIGESTS
+    """Digests of the records and questions that the run is measured on, as the federation hands them round; an empty
+    list where there are none."""
+    path, fix = federation / HELDOUT_DIGESTS, "Get it from whoever made the federation."
     try:
-        return frozenset(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else frozenset()
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        fix = "Get it from whoever made the federation."
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            raise ValueError("a list of texts is expected")
+    except OSError as error:
+        what = f"the list of held-out records cannot be read ({error.strerror})"
+        raise DataError(what, where=str(path), fix=fix) from None
+    except (ValueError, RecursionError) as error:
         raise DataError(f"this is not a list of digests ({error})", where=str(path), fix=fix) from None
+    return frozenset(listed)
 
 
 def _budget(file: SiteFile, records: Sequence[Any], nonce: str) -> Budget | None:

@@ -15,7 +15,7 @@ from murmura.federation.site.identity import write_roster
 from murmura.federation.wire.releases import VOUCHED, protection_from_json
 from murmura.methods import parse_config
 from murmura.methods.dplora.guarantee import plan as dplora_plan
-from murmura.runs.names import FEDERATION, ROSTER
+from murmura.runs.names import FEDERATION, HELDOUT_DIGESTS, ROSTER
 from murmura.runs.record import read
 from murmura.training.config import LocalTraining
 from murmura.units import bound
@@ -37,6 +37,7 @@ def shared(make, tmp_path):
         folders = {name: tmp_path / "members" / name for name in records}
         (tmp_path / "members").mkdir()
         share_out(experiment, records, folders, None, ["cpu"], simulated=False)
+        (tmp_path / "members" / FEDERATION / HELDOUT_DIGESTS).write_text("[]")
         if experiment.aggregation.secure:
             write_roster(tmp_path / "members" / FEDERATION / ROSTER, folders)
         return experiment, folders

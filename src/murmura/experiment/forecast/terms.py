@@ -18,7 +18,7 @@ from murmura.experiment.inputs import require_same_models
 from murmura.experiment.model_spec import ModelSpec, model_spec
 from murmura.experiment.reading import reading
 from murmura.experiment.site_file import AskedOf, SiteFile
-from murmura.experiment.site_side import records_of
+from murmura.experiment.site_side import experiment_of, records_of
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.validate import method_of
 from murmura.experiment.verbs import verbs_of
@@ -30,7 +30,7 @@ from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.privacy.composition import ReleasedSteps, composed
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.plan import USELESS, PrivacyPlan
-from murmura.runs.names import EXPERIMENT, ROSTER
+from murmura.runs.names import ROSTER
 from murmura.runs.schema import Disclosure
 from murmura.units import bound
 
@@ -92,11 +92,11 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
     """
     file = SiteFile.load(folder)
     federation = Path(file.federation)
-    experiment = Experiment.load(federation / EXPERIMENT)
+    experiment = experiment_of(federation)
     require_same_models(federation, experiment, "site")
     method, model = method_of(experiment), _model(experiment)
     meets = reading(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
-    records = records_of(file, experiment, meets)
+    records = records_of(file, experiment, meets, told=True)
     method.check(file.name, records)
     verbs = verbs_of(experiment, method)
     sites = len(read_roster(federation / ROSTER)) if method.rule.config.secure and rostered else None
