@@ -7,10 +7,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from jinja2 import UndefinedError
 
 from murmura import report
 from murmura.errors import MurmuraError
-from murmura.report.page import render
+from murmura.report.page import _templates, render
 from murmura.report.run_facts import facts
 from murmura.report.sections import sections
 from murmura.report.table import table
@@ -207,3 +208,8 @@ def test_what_a_page_says_of_leakage_is_what_was_measured(tmp_path):
     assert "no attack was carried out" not in page_of(tmp_path, write_run(tmp_path / "a"))
     results, *_ = sections(table(read_all([classifier(tmp_path / "b")])))
     assert "no attack was carried out" in said(results)
+
+
+def test_a_block_that_no_template_shows_is_an_error_and_not_left_out():
+    with pytest.raises(UndefinedError, match="no_way_to_show_this_block"):
+        _templates().get_template("blocks.html.j2").module.show([object()])
