@@ -76,6 +76,7 @@ def test_runs_whose_folders_have_the_same_name_are_judged_apart(folder, server, 
     for other in others:
         shutil.copytree(folder, other)
         assert invoke(folder, other, "--endpoint", server, "--model", "m", "--tokens", 5, "--yes").exit_code == 0
+        assert runs.read(folder).posted == runs.read(other).posted == (Posted(server, False),)
     assert [one.against for one in runs.read(folder).judged] == [folder.name] * 2
     assert len(list((folder / "private" / "@run" / "judged").iterdir())) == 2
 

@@ -61,7 +61,7 @@ def conclude(
 
     Raises:
         ConfigError: it is not to go on.
-        CheckpointError: the run's folder cannot be written; nothing was asked.
+        CheckpointError: the folder of a run whose answers are sent cannot be written; nothing was asked.
         RunError: the judge cannot be asked any more.
     """
     from rich.console import Console
@@ -75,7 +75,8 @@ def conclude(
     if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
         raise ConfigError("nothing was asked", where=str(url))
     if waiting and url is not None:
-        RunFolder(run).note_posted(Posted(url, private))
+        for answering in filter(None, (run, other)):  # the answers of both are sent
+            RunFolder(answering).note_posted(Posted(url, private))
     found = Judgement(
         against=(BEFORE if other is None else other.name) + (f", at site {site}" if site else ""),
         judge=name,
