@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from murmura.compare.outcome import ArmResult
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import RecordSet
 from murmura.units import count, listing
 
 Known = tuple[int | None, str | None]
@@ -28,7 +27,8 @@ def on_other_records(results: Sequence[ArmResult]) -> list[str]:
 
 
 def _measured(run: RunRecord) -> Known:
-    return _set(run.measured.heldout) if run.measured else (None, None)
+    found = run.measured.heldout if run.measured else None
+    return (found.count, found.digest) if found else (None, None)
 
 
 def _attacked(run: RunRecord) -> Known:
@@ -48,10 +48,6 @@ _USES: Mapping[str, Callable[[RunRecord], Known]] = {
     "attacked on": _attacked,
     "trained on": _trained,
 }
-
-
-def _set(records: RecordSet) -> Known:
-    return records.count, records.digest
 
 
 def _differ(one: ArmResult, other: ArmResult, known: Callable[[RunRecord], Known]) -> bool:
