@@ -11,18 +11,24 @@ from murmura.units import count, listing
 
 Known = tuple[int | None, str | None]
 """How many records, and their digest; None for what is not told."""
+_OTHERS = "as many others"
 
 
 def on_other_records(results: Sequence[ArmResult]) -> list[str]:
-    """Of arms about one kind of record those that had others than the first of them, in sentences."""
+    """Of arms about one kind of record those that had others than the first that tells of its own, in sentences."""
     told = []
     for what, known in _USES.items():
-        if apart := [one for one in results[1:] if _differ(one, results[0], known)]:
-            others = listing([f"{one.arm} on {_counted(one, known)}" for one in apart])
-            told.append(
-                f"Not all arms were {what} the same records: {results[0].arm} on {_counted(results[0], known)}, "
-                f"{others}. A part of what they differ by may come of that."
-            )
+        every = {one.arm: {seed: known(run) for seed, run in one.runs.items()} for one in results}
+        telling = [arm for arm, own in every.items() if any(told != (None, None) for told in own.values())]
+        for first in telling[:1]:
+            if apart := [arm for arm in telling if _differ(every[arm], every[first])]:
+                base = _counted(every[first])
+                counts = {arm: _counted(every[arm]) for arm in apart}
+                others = [f"{arm} on {_OTHERS if own == base else own}" for arm, own in counts.items()]
+                told.append(
+                    f"Not all arms were {what} the same records: {first} on {base}, {listing(others)}. A part of what "
+                    "they differ by may come of that."
+                )
     return told
 
 
@@ -50,10 +56,11 @@ _USES: Mapping[str, Callable[[RunRecord], Known]] = {
 }
 
 
-def _differ(one: ArmResult, other: ArmResult, known: Callable[[RunRecord], Known]) -> bool:
-    pairs = [(known(one.runs[seed]), known(other.runs[seed])) for seed in one.runs.keys() & other.runs.keys()]
+def _differ(one: Mapping[int, Known], other: Mapping[int, Known]) -> bool:
+    """By what is told of both, with any seed."""
+    pairs = [(one[seed], other[seed]) for seed in one.keys() & other.keys()]
     return any(own != first and None not in (own, first) for pair in pairs for own, first in zip(*pair, strict=True))
 
 
-def _counted(one: ArmResult, known: Callable[[RunRecord], Known]) -> str:
-    return " or ".join(dict.fromkeys(count(known(run)[0] or 0) for run in one.runs.values()))
+def _counted(own: Mapping[int, Known]) -> str:
+    return " or ".join(dict.fromkeys(count(known) for known, _ in own.values() if known is not None))
