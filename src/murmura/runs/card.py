@@ -13,14 +13,17 @@ TAG = "- murmura"
 
 def is_made_here(place: Path) -> bool:
     """Whether a run has left a folder, or a file: by the card that lies there or beside it, or since it is in a run."""
-    if not place.exists():
+    try:
+        if not place.exists():
+            return False
+        folders = [one if one.is_dir() else one.parent for one in (place.absolute(), place.resolve())]
+        return any(_is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.parents))) for folder in folders)
+    except OSError:  # what may not be read, or can be no path
         return False
-    folders = [one if one.is_dir() else one.parent for one in (place.absolute(), place.resolve())]
-    return any(_is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.parents))) for folder in folders)
 
 
 def _is_tagged(card: Path) -> bool:
-    try:
-        return TAG in card.read_text(encoding="utf-8").partition("\n---\n")[0].splitlines()
-    except (OSError, UnicodeDecodeError):
+    if not card.is_file():
         return False
+    begun, *head = card.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    return begun == "---" and "---" in head and TAG in head[: head.index("---")]
