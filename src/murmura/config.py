@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ def _beside_the_file(value: str, info: ValidationInfo) -> str:
     if base is None or Path(value).is_absolute():
         return value
     beside = (Path(base) / value).resolve()
-    return str(beside) if beside.exists() else value
+    return str(beside) if os.path.exists(beside) else value  # which is False for what can be no path, too
 
 
 def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
@@ -40,11 +41,19 @@ def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
     return beside if (Path(beside) / "config.json").is_file() else value
 
 
+def _in_full(value: str, info: ValidationInfo) -> str:
+    found = _beside_the_file(value, info)
+    return value if (info.context or {}).get("base") is None else str(Path(found).absolute())
+
+
 _SOURCE = AfterValidator(_beside_the_file)
 Source = Annotated[str, _SOURCE]
 """A path relative to the experiment file it is written in, or the name of something that is not on this disk."""
 ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
+RunPlace = Annotated[str, AfterValidator(_in_full)]
+"""The folder of another run, relative to the experiment file it is written in, else to the current folder; whoever goes
+on with the run may do so in another one."""
 WITH_UNIT = BeforeValidator(bytes_of, json_schema_input_type=Annotated[int, Field(ge=0)] | str)
 """For a number of bytes, which may come with its unit: "50MB"."""
 

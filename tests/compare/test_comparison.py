@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from murmura.augment import writing
 from murmura.compare import jobs
 from murmura.compare.arms import load
-from murmura.compare.comparison import Comparison
+from murmura.compare.comparison import Comparison, _remarks
 from murmura.compare.files import write
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same, work
 from murmura.compare.outcome import with_search
@@ -132,10 +132,11 @@ def test_the_search_of_an_arm_counts_under_whatever_name_it_was_made(comparison)
     assert other._ever_searched(other.arms[0]) == old[:1]
 
 
-def test_runs_that_the_file_names_count_in_the_epsilon_of_a_comparison_too(comparison, table):
+def test_runs_that_the_file_names_count_in_the_epsilon_of_a_comparison_too(comparison, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     table["run"] = {"chosen_by": ["runs/before"]}
     [run] = comparison(seeds=1, rates=[], arms=[ARMS[1]]).runs({"private": 2e-3})
-    assert run.experiment.run.chosen_by == ["runs/before"]
+    assert run.experiment.run.chosen_by == [str(tmp_path / "runs/before")]
 
 
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):
@@ -178,6 +179,7 @@ def _what_is_handed_over_tells_the_search(outcome, private, tmp_path):
     seen = guarantee(table_of([with_search(private, run) for run in private.runs.values()]))
     assert own not in repr(tables(seen)) and {row[1].split()[0] for row in tables(seen)[0]} == {bound(private.epsilon)}
     assert said(seen) == "" and not any("made before" in remark for remark in outcome.remarks)
+    assert "other runs over the same records" in private.caveats and "With them" not in private.caveats  # its ε is that
     [row] = table_of(list(private.runs.values()))  # seeds share a row, and what they chose by is seen once
     every = [odometer.read(place) for place in (*private.searched, *(run.folder for run in row.runs))]
     both = bound(odometer.together(every, "record", 1e-5).value)
@@ -189,6 +191,11 @@ def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
     again = comparison(rates=[private.rate], arms=[ARMS[1]])
     [one] = again.carry_out(1, again.check()).results
     assert again.searches == [] and one.epsilon == private.epsilon
+    told = " ".join(_remarks([one], one.kind, again.config, again.arms))
+    assert "what its rate was found by" not in told and "made before" not in told
+    elsewhere = [folder.parent.parent / "other" / folder.name for folder in one.searched]  # of the same names
+    more = replace(one, searched=[*one.searched, *elsewhere])
+    assert "made before" in " ".join(_remarks([more], one.kind, again.config, again.arms))
     kept = one.runs[0].folder / CONFIG
     kept.write_text(re.sub(r"chosen_by = \[[^]]*\]", "", kept.read_text()))  # as of an earlier version
     remarks = again.carry_out(1, again.check()).remarks

@@ -1,16 +1,20 @@
 """An ε that a server could undo by making up an adapter is not told without that."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from murmura import report
-from murmura.errors import Interrupted
+from murmura.errors import ConfigError, Interrupted
+from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.sending import Sending
 from murmura.runs import read_all
+from murmura.runs.names import CONFIG, ENVIRONMENT
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -71,10 +75,49 @@ def test_what_was_to_be_said_of_earlier_rounds_is_said_after_it_has_ended(make, 
     assert row["round"] == 2 and "tokens_per_pass = 64" in row["privacy"]["caveat"]
 
 
-def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_runs(make, monkeypatch):
-    """An ε counts them all; and where their ledgers are gone, there is none with them."""
+def begun(folder):
+    """A run of which nothing but its beginning is left."""
+    folder.mkdir()
+    (folder / CONFIG).write_text("[run]\n[method]\n", encoding="utf-8")
+    (folder / ENVIRONMENT).touch()
+    return folder
+
+
+@pytest.mark.parametrize("named", ["none", "n" * 300])
+def test_a_run_that_is_said_to_have_chosen_options_has_to_be_one(make, named):
+    """With the last round it would be too late: no ε could be told any more."""
+    with pytest.raises(ConfigError, match=r"run\.chosen_by = .*n") as error:
+        dry_run(make(run={"chosen_by": [named]}, method=PRIVATE, training=ONE_STEP))
+    assert "run" in error.value.fix
+
+
+def test_runs_by_which_options_were_chosen_are_found_from_any_folder(make, tmp_path, monkeypatch):
+    """Beside the experiment file, or else in the current folder, in which the run need not go on."""
+    file = tmp_path / "files" / "private.toml"
+    begun(tmp_path / "here"), file.parent.mkdir(), begun(file.parent / "beside")
+    given = make(method=PRIVATE).dump().replace("chosen_by = []", 'chosen_by = ["beside", "here"]')
+    file.write_text(given, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert Experiment.load(file).run.chosen_by == [str(file.parent / "beside"), str(tmp_path / "here")]
+
+
+def test_a_run_counts_once_however_it_is_written(make, tmp_path, monkeypatch):
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    before = run(make(run={"folder": str(tmp_path / "before")}, **options)).folder
+    monkeypatch.chdir(tmp_path)
+    told = []
+    for spelled in ([str(before)], [str(before), "before", f"{before}/../before"]):
+        folder = str(tmp_path / f"by {len(spelled)}")
+        [*_, row] = run(make(run={"folder": folder, "chosen_by": spelled}, **options)).rows
+        told.append(row["privacy"]["with_others"])
+    assert told[0] == told[1] and told[0].startswith("With them ε is ")
+
+
+def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_runs(make, monkeypatch, tmp_path):
+    """An ε counts them all; and where their ledgers are gone, or may not be read, there is none with them."""
     options = {"method": PRIVATE | {"rounds": 2}, "training": ONE_STEP, "evaluation": {"attacks": False}}
-    first, then = (make(run={"chosen_by": [name]}, **options) for name in ("gone", "also"))
+    gone, also = (str(begun(tmp_path / name)) for name in ("gone", "also"))
+    first, then = (make(run={"chosen_by": [name]}, **options) for name in (gone, also))
     assert any("other runs over the same records" in note for note in dry_run(first).notes)
     saving = Server._close
 
@@ -86,9 +129,15 @@ def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_r
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(Server, "_close", stopped)
         run(first)
+    monkeypatch.setattr("murmura.privacy.odometer._read", _not_readable)
     done = run(then, resume=True)
-    assert read_all([done.folder])[0].chosen_by == (Path("gone"), Path("also"))
-    assert done.rows[-1]["privacy"]["caveat"].endswith("With them no ε can be told: this is not a run folder (gone).")
+    assert read_all([done.folder])[0].chosen_by == (Path(gone), Path(also))
+    told = f"With them no ε can be told: the ledgers of this run cannot be read (Permission denied) ({gone})."
+    assert done.rows[-1]["privacy"]["caveat"].endswith(told)
+
+
+def _not_readable(folder):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def test_that_sites_measured_what_leaks_is_said_though_later_rounds_do_not(make, monkeypatch):

@@ -185,7 +185,7 @@ def test_a_person_with_several_records_is_told_of_where_no_epsilon_of_theirs_is(
     everybody = replace(RECORDS, sampler=PoissonSampling(1.0))  # of a sample the bound takes many seconds
     more = 'user = "patient"\nrecords_per_user = 4\n'
     path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)], more=more)
-    line = "Persons with several records: ε is for one record, and larger for the 4 that a person may have at a site"
+    line = "A person may have 4 records at a site (data.records_per_user), and ε is for one of them."
     assert line in uncovered(path)
     leave_ledgers(path, {"a": "record a"}, {"a": everybody})
     assert line not in uncovered(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
+from murmura.privacy.standing import each_once
 from murmura.progress import once
 from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
@@ -198,7 +200,8 @@ class Comparison:
 
     def _searched_by(self, arm: Candidate) -> tuple[Path, ...]:
         """All runs that its rate, or what else the user says, is chosen by."""
-        return tuple(dict.fromkeys([*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)]))
+        found = each_once([*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)])
+        return tuple(one.resolve() for one in found)  # they are read from other folders too
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
         """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, those
@@ -315,7 +318,7 @@ def _remarks(results: Sequence[ArmResult], kind: str, config: CompareConfig, arm
         own = [one for one in results if one.arm not in {arm.name for arm in arms if arm.rate_of}]
         if lost := [f"{one.arm} at {tried.rate:g}" for one in own for tried in one.tried if tried.utility is None]:
             told.append(f"The search came to nothing for {listing(lost)}: that rate was not among those chosen from.")
-        if promising := [one.arm for one in results if one.epsilon is not None and not one.tried]:
+        if promising := [one.arm for one in results if one.epsilon is not None and not (one.tried or one.searched)]:
             told.append(f"The ε of {listing(promising)} does not count what its rate was found by.")
     elif len({one.rate for one in results}) == 1:
         told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
@@ -336,9 +339,9 @@ def _unplanned(one: ArmResult) -> str:
 
 
 def _is_behind(one: ArmResult) -> bool:
-    """Whether some run of an arm does not tell of all runs that count with it."""
-    searched = {place.name for place in one.searched}
-    return any(searched - {place.name for place in run.chosen_by} for run in one.runs.values())
+    """Whether some run of an arm does not tell of all runs that count with it: by name, since folders are moved."""
+    searched = Counter(place.name for place in one.searched)
+    return any(searched - Counter(place.name for place in run.chosen_by) for run in one.runs.values())
 
 
 def _outside(data: DataConfig) -> list[str]:

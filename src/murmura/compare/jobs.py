@@ -361,7 +361,7 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
     begins = f"{'goes on' if again else 'begins'}, and tells how far it is in {log}"
     say(f"{job.title}: {begins}", event="run begins", run=str(job.folder))
-    if not log.exists():
+    if not log.exists() or not log.stat().st_size:  # the disk may have been full
         atomic.append(log, f"{NOT_FOR_PUBLICATION}\n".encode())
     with log.open("ab") as output:
         code = under_way.run(
@@ -371,7 +371,7 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    _, *lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     return time.monotonic() - began, "" if code == 0 else "\n".join([*lines[-_LAST:], *_last_words(code)])
 
 

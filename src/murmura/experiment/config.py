@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 from murmura import methods
 from murmura.aggregation.config import AggregationConfig
 from murmura.augment.config import AugmentConfig
-from murmura.config import WITH_UNIT, ModelSource, Section, Source, read_toml
+from murmura.config import WITH_UNIT, ModelSource, RunPlace, Section, Source, read_toml
 from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.names import spelling
@@ -48,9 +48,10 @@ class RunConfig(Section):
     """Source of all randomness."""
     folder: str | None = None
     """Where the run is kept."""
-    chosen_by: list[str] = Field([])
-    """Folders of other runs over the same records by which options of this one were chosen, such as its rate. What ε is
-    with all of them stands beside its own. A comparison names those of an arm's search itself."""
+    chosen_by: list[RunPlace] = Field([])
+    """Folders of other runs over the same records by which options of this one were chosen, such as its rate; relative
+    to the experiment file, else to the current folder. What ε is with all of them stands beside its own. A comparison
+    names those of an arm's search itself."""
     engine: Annotated[str, AfterValidator(_known_engine)] = "local"
     """local: all sites share one resident model in this process; processes: worker processes, each with a model and a
     share of the sites, to which asks and replies travel as bytes."""

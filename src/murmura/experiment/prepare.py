@@ -12,7 +12,7 @@ import numpy as np
 
 from murmura.data.folder import is_passed_over
 from murmura.data.hub import UnavailableError
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, explaining
 from murmura.experiment.augmenting import opened, shared_out
 from murmura.experiment.canaries import plant
 from murmura.experiment.config import Experiment
@@ -41,7 +41,7 @@ from murmura.privacy.plan import PrivacyPlan
 from murmura.reading import Reading
 from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
-from murmura.runs.previous import previous_of
+from murmura.runs.previous import is_run, previous_of
 from murmura.streams import Stream
 
 T = TypeVar("T")
@@ -216,6 +216,8 @@ def prepare(
     """
     if foresee and not finished:  # a run has asked before it opened its folder
         require_apart(experiment)
+    if not finished:
+        _require_runs(experiment.run.chosen_by)
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None
     experiment = before.experiment if before else settled(experiment)
@@ -262,6 +264,19 @@ def prepare(
         unknown,
         remote is not None,
     )
+
+
+def _require_runs(folders: Sequence[str]) -> None:
+    """
+    Raises:
+        ConfigError: one is no run, so that no ε with it could be told when all rounds are over.
+    """
+    for folder in folders:
+        where = f"run.chosen_by = {folder}"
+        with explaining("this folder cannot be read", where, "or name another run", kind=ConfigError):
+            known = is_run(Path(folder))
+        if not known:
+            raise ConfigError("this is not a run folder", where=where, fix="Name the folder of a run.")
 
 
 def records_of(

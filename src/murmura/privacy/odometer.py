@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from murmura.errors import CheckpointError, PrivacyError
+from murmura.errors import CheckpointError, PrivacyError, explaining
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import PrivateSelection, ReleasedSteps, adjacency, at_most, composed
 from murmura.privacy.journal import Anchor, Journal
@@ -69,9 +69,15 @@ def read(folder: Path) -> RunLedgers:
     """The ledgers in a run folder; those of a run that is under way or was abandoned too, which has no other results.
 
     Raises:
-        CheckpointError: this is not a run folder, its ledgers are gone, or what it says of its sites is damaged.
+        CheckpointError: this is not a run folder, or one that may not be read; its ledgers are gone, or what it says of
+            its sites is damaged.
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
+    with explaining("the ledgers of this run cannot be read", folder):
+        return _read(folder)
+
+
+def _read(folder: Path) -> RunLedgers:
     if not (folder / CONFIG).is_file():
         fix = "Give a folder that `murmura run` wrote."
         raise CheckpointError("this is not a run folder", where=str(folder), fix=fix)

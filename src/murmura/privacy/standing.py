@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,10 @@ def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpen
     """By the ledgers themselves."""
     try:
         found = odometer.read(folder)
-    except (CheckpointError, PrivacyError, OSError) as error:
-        return None if isinstance(error, CheckpointError | OSError) else PrivacySpent(1, None, str(error))
+    except CheckpointError:
+        return None
+    except PrivacyError as error:
+        return PrivacySpent(1, None, str(error))
     ledgers = [*found.sites.values(), *([found.whole] if found.whole else [])]
     if found.damaged:
         return PrivacySpent(1, None, next(iter(found.damaged.values())))
@@ -115,15 +117,22 @@ def with_others(folder: Path, others: Sequence[Path], promise: Mapping[str, Any]
     Raises:
         CheckpointError, PrivacyError: there is none.
     """
-    before, own = [odometer.read(one) for one in others], odometer.read(folder)
+    before, own = [odometer.read(one) for one in each_once(others)], odometer.read(folder)
     least = float(promise["epsilon"])
-    if not before and not (own.sites or own.whole or own.damaged):
-        return least  # what protects by itself at the site, as paraphrases are, has no ledger
+    if not any(one.sites or one.whole or one.damaged for one in (*before, own)):
+        if not before:
+            return least  # what protects by itself at the site, as paraphrases are, has no ledger
+        raise PrivacyError("none of these runs has a ledger, and so what they have spent together cannot be told")
     spent = odometer.together([*before, own], promise["unit"], promise["delta"]).value
     if not math.isfinite(spent):
         raise PrivacyError("there is no finite bound")
     target = method.get("epsilon")
     return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
+
+
+def each_once(folders: Iterable[Path]) -> list[Path]:
+    """Each folder once, however it is written: what a run has spent counts once."""
+    return list({folder.resolve(): folder for folder in folders}.values())
 
 
 def rounded(epsilon: float, target: float) -> float:

@@ -36,6 +36,11 @@ _SHARING = (
     "ε is that of sites that train each by itself. In this simulation several may have shared passes (run.slots), "
     "where one moves the others by rounding, which no margin covers."
 )
+_OF_PERSONS = (
+    "A person may have {most} records at a site (data.records_per_user), and ε is for one of them. For all together it "
+    "is larger: `murmura privacy spent RUN... --group {most}` tells it where the ledgers of all runs that count are, "
+    "and `murmura site show` at each site."
+)
 _ADJACENCIES = {
     "zero-out": "in “zero-out” the contribution of one is blanked while its place remains, so that how many there are "
     "is no secret",
@@ -87,12 +92,25 @@ def scope(rows: Sequence[Row]) -> list[str]:
 
 
 def limits(rows: Sequence[Row]) -> list[str]:
-    """That no ε of the table is for all of its rows, and what the table does not tell since an ε counts on that."""
+    """That no ε of the table is for all of its rows, nor for a person where none is told; and what the table does not
+    tell since an ε counts on that."""
     sentences = [_ALONE] if len(rows) > 1 and any(row.cells["epsilon"].n for row in rows) else []
     hiding = [row.label for row in rows if any(run.hides_cohorts for run in row.runs)]
     sharing = [row.label for row in rows if any(map(_shared_passes, row.runs))]
-    told = ((hiding, _SECRET), (sharing, _SHARING))
-    return [*sentences, *(f"{listing(labels)}: {what}" for labels, what in told if labels)]
+    told = {_SECRET: hiding, _SHARING: sharing}
+    for row in rows:
+        if most := _untold_of_persons(row):
+            told.setdefault(_OF_PERSONS.format(most=most), []).append(row.label)
+    return [*sentences, *(f"{listing(labels)}: {what}" for what, labels in told.items() if labels)]
+
+
+def _untold_of_persons(row: Row) -> int:
+    """How many records a person may have at a site, where there is an ε of one record alone; 0 elsewhere."""
+    promised = any(run.last.privacy.get("epsilon") is not None for run in row.runs)
+    most = row.runs[0].options.get("data", {}).get("records_per_user")
+    if not promised or row.runs[0].last.privacy.get("unit") != "record" or not isinstance(most, int) or most == 1:
+        return 0
+    return 0 if any(one.person for one in guarantees([row])) else most
 
 
 def _shared_passes(run: RunRecord) -> bool:
@@ -180,7 +198,7 @@ def _releases(run: RunRecord) -> list[ReleasedSteps]:
             return []  # of whoever is missing, nothing is known
         ledgers = [left.whole] if privacy["unit"] == "site" else list(left.sites.values())
         return undominated(ReleasedSteps.of(ledger, privacy["unit"]) for ledger in ledgers if ledger is not None)
-    except (CheckpointError, PrivacyError, OSError):
+    except (CheckpointError, PrivacyError):
         return []
 
 

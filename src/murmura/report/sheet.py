@@ -9,7 +9,7 @@ from typing import Any
 
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Listing, Paragraph, Pictures, ReportSection
-from murmura.report.guarantee import guarantees, limits
+from murmura.report.guarantee import limits
 from murmura.report.in_short import LEAKS, contradicted, in_short, standing_of
 from murmura.report.output_file import replacing
 from murmura.report.page import rendered, warnings
@@ -137,7 +137,7 @@ def _uncovered(row: Row) -> list[str]:
     run = row.runs[0]
     experiment, sent = run.options, run.disclosure or ()
     private = run.last.privacy.get("epsilon") is not None
-    told = _beyond(row, run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
+    told = _beyond(run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
     told.append(f"Other runs over the same records: their risks add up ({_ADDED if run.simulated else _AT_SITES}).")
     told += limits([row])
     if any(one.kind == "text" and protection(one) is None for one in sent) or any(
@@ -150,7 +150,7 @@ def _uncovered(row: Row) -> list[str]:
     return told
 
 
-def _beyond(row: Row, run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
+def _beyond(run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
     """What a run's ε is not for."""
     data, unit = experiment.get("data", {}), run.last.privacy["unit"]
     most, at = data.get("records_per_user"), run.exclusions.person_at if run.exclusions else None
@@ -160,11 +160,6 @@ def _beyond(row: Row, run: RunRecord, experiment: Mapping[str, Any]) -> list[str
         told.append(
             "Persons with several records: ε is for one record, and the run did not bound how many a person has "
             "(data.user, data.records_per_user)."
-        )
-    elif unit == "record" and most > 1 and not any(one.person for one in guarantees([row])):
-        told.append(
-            f"Persons with several records: ε is for one record, and larger for the {most} that a person may have at a "
-            "site: how large, `murmura site show` tells at each site, and a report where the run’s ledgers are."
         )
     if unit == "site" or at is None or at > 1:
         told.append(f"Persons with records at several sites: ε is for one {unit}, and no site sees that.")

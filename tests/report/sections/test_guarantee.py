@@ -8,9 +8,12 @@ import pytest
 
 from murmura.privacy import GaussianNoise, PoissonSampling
 from murmura.privacy.curve import Curve
+from murmura.report.card import run_card
 from murmura.report.content import Pictures
 from murmura.report.guarantee import guarantees
 from murmura.report.sections.guarantee import curves, guarantee, held_against
+from murmura.report.sheet import sheet
+from murmura.runs.names import CONFIG
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, of_group, of_records
@@ -113,7 +116,8 @@ def test_what_is_said_of_several_seeds_holds_for_each(tmp_path):
     told = said(section(first, second))
     assert told == said(section(second)) and f"ε is {bound(of_group(weak, 2).value)} at the same δ" in told
     lost = write_run(tmp_path / "s2", rows=private(2.0), seed=2, **bounds)
-    assert said(section(first, lost)) == ""
+    left = said(section(first, lost))
+    assert "A person may have 2 records" in left and "for all of them together" not in left
 
 
 def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has(tmp_path):
@@ -160,3 +164,20 @@ def test_a_papers_claim_is_held_against_what_is_guaranteed(tmp_path):
 def test_a_guarantee_with_nothing_to_hold_against_it_has_no_picture(tmp_path):
     refused = [metrics(0), metrics(1, privacy={"refused": "because", "delta": 1e-5}, audit_epsilon=0.4)]
     assert held(private(4.2), [metrics(0)], refused, folder=tmp_path) == []
+
+
+def test_a_person_is_told_of_where_only_the_epsilon_of_a_record_is_known(tmp_path):
+    """With other runs that count, or without ledgers; on page, card and sheet alike."""
+    everybody = replace(RECORDS, sampler=PoissonSampling(1.0))  # of a sample the bound takes many seconds
+    more = 'user = "patient"\nrecords_per_user = 4\n'
+    told = "A person may have 4 records at a site (data.records_per_user), and ε is for one of them."
+    folder = with_ledgers(tmp_path / "a", [everybody], more=more)
+    assert told not in said(section(folder)) and "A person has at most 4 records" in said(section(folder))
+    other = with_ledgers(tmp_path / "b", [everybody])
+    config = folder / CONFIG
+    config.write_text(config.read_text().replace("[run]\n", f'[run]\nchosen_by = ["{other}"]\n', 1))
+    published = write_run(tmp_path / "published", rows=private(RECORDS.epsilon().value), more=more)
+    for place in (folder, published):
+        [row] = rows_of(place)
+        for words in (said(section(place)), run_card(row.runs[0], "DP-LoRA"), repr(sheet(row))):
+            assert told in words

@@ -365,7 +365,8 @@ class Server:
             self.curious.close(self.adapter)
         if last and (more := self.weighed(self._privacy)):
             say(more, public=True)
-            self._privacy = {**self._privacy, "caveat": f"{self._privacy.get('caveat', '')} {more}".strip()}
+            beside = f"{self._privacy.get('caveat', '')} {more}".strip()
+            self._privacy = {**self._privacy, "caveat": beside, "with_others": more}
         memory = peak_memory(self.runtime.device)
         return_freed_memory()
         self.rows.append(self._tally.row(figures, self._privacy, memory))
