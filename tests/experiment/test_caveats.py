@@ -109,8 +109,8 @@ def test_a_run_counts_once_however_it_is_written(make, tmp_path, monkeypatch):
     for spelled in ([str(before)], [str(before), "before", f"{before}/../before"]):
         folder = str(tmp_path / f"by {len(spelled)}")
         [*_, row] = run(make(run={"folder": folder, "chosen_by": spelled}, **options)).rows
-        told.append(row["privacy"]["with_others"])
-    assert told[0] == told[1] and told[0].startswith("With them ε is ")
+        told.append(row["epsilon"])
+    assert told[0] == told[1] > read_all([before])[0].last.privacy["epsilon"]
 
 
 def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_runs(make, monkeypatch, tmp_path):
@@ -132,8 +132,9 @@ def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_r
     monkeypatch.setattr("murmura.privacy.odometer._read", _not_readable)
     done = run(then, resume=True)
     assert read_all([done.folder])[0].chosen_by == (Path(gone), Path(also))
-    told = f"With them no ε can be told: the ledgers of this run cannot be read (Permission denied) ({gone})."
-    assert done.rows[-1]["privacy"]["caveat"].endswith(told)
+    told = "with the runs by which its options were chosen: the ledgers of this run cannot be read (Permission denied)"
+    assert done.rows[-1]["epsilon"] is None and done.rows[-1]["privacy"]["refused"] == f"{told} ({gone})"
+    assert [row["epsilon"] is None for row in done.rows] == [True, False, True]  # before training there is none
 
 
 def _not_readable(folder):

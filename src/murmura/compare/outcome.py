@@ -144,7 +144,7 @@ class ArmResult:
     @property
     def caveats(self) -> str:
         """What is said beside the ε of any of its runs; else empty."""
-        return caveats_of(with_search(self, run) for run in self.runs.values())
+        return caveats_of(self.runs.values())
 
     @property
     def bytes(self) -> float:
@@ -248,13 +248,11 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
 
 
 def with_search(one: ArmResult, run: RunRecord) -> RunRecord:
-    """A run of an arm that was searched, as its arm stands: its ε is that of the search and one run together, and not
-    what it said itself of both, before more may have been searched."""
-    told = run.last.privacy
-    if not one.searched or not told:
+    """A run of an arm that was searched, as its arm stands, for which more may have been searched since: its ε is that
+    of the search and one run together."""
+    if not one.searched or not run.last.privacy:
         return run
-    caveat = told.get("caveat", "").removesuffix(told.get("with_others", "")).strip()
-    privacy = {**told, "epsilon": one.epsilon, "refused": one.unguaranteed, "caveat": caveat}
+    privacy = {**run.last.privacy, "epsilon": one.epsilon, "refused": one.unguaranteed}
     values = {key: value for key, value in run.last.values.items() if key != "epsilon"}
     values |= {} if one.epsilon is None else {"epsilon": one.epsilon}
     last = replace(run.last, values=values, privacy=privacy)

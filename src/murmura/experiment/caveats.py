@@ -14,12 +14,12 @@ from murmura.federation.method import Method
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.standing import with_others
 from murmura.runs.card import is_made_here
-from murmura.units import bound, listing
+from murmura.units import listing
 
 _BEGUN = "The run uses {} ({}), and this does not cover what that was trained on."
 _CHOSEN = (
-    "Options of the run were chosen by what other runs over the same records came to (run.chosen_by), and what these "
-    "have spent counts too."
+    "Options of the run were chosen by what other runs over the same records came to (run.chosen_by): after its last "
+    "round, ε counts what these have spent too."
 )
 _READ = "The run reads records that another run has left ({}), and this does not cover what those were made of."
 _MEASURED = "Sites also measure on their records ({}), and this does not cover what they tell of that."
@@ -40,8 +40,8 @@ def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, re
     return list(dict.fromkeys(one for one in found if one))
 
 
-def of_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> str:
-    """The ε of a run and of those by which its options were chosen, or why there is none; empty where there are none.
+def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run guarantees after its last round, those by which its options were chosen counted; or why it is nothing.
 
     Args:
         folder: of the run.
@@ -49,12 +49,12 @@ def of_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]
     """
     others = [Path(one) for one in experiment.run.chosen_by]
     if not others or privacy.get("epsilon") is None:
-        return ""
+        return privacy
     try:
-        method = experiment.method.model_dump()
-        return f"With them ε is {bound(with_others(folder, others, privacy, method))} at the same δ."
+        return {**privacy, "epsilon": with_others(folder, others, privacy, experiment.method.model_dump())}
     except MurmuraError as error:
-        return f"With them no ε can be told: {error.what} ({error.where or 'run.chosen_by'})."
+        why = f"with the runs by which its options were chosen: {error.what} ({error.where or 'run.chosen_by'})"
+        return {**privacy, "epsilon": None, "refused": why}
 
 
 def _of_start(experiment: Experiment) -> Iterator[str]:

@@ -50,8 +50,8 @@ class RunConfig(Section):
     """Where the run is kept."""
     chosen_by: list[RunPlace] = Field([])
     """Folders of other runs over the same records by which options of this one were chosen, such as its rate; relative
-    to the experiment file, else to the current folder. What ε is with all of them stands beside its own. A comparison
-    names those of an arm's search itself."""
+    to the experiment file, else to the current folder. After the last round ε counts them all. A comparison names those
+    of an arm's search itself."""
     engine: Annotated[str, AfterValidator(_known_engine)] = "local"
     """local: all sites share one resident model in this process; processes: worker processes, each with a model and a
     share of the sites, to which asks and replies travel as bytes."""

@@ -14,7 +14,7 @@ from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
-from murmura.experiment.caveats import caveats, of_choosing
+from murmura.experiment.caveats import caveats, with_choosing
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.elsewhere import require_records
@@ -188,7 +188,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         if plan.guarantee:
             side.server.promised = plan.guarantee
             side.server.caveats = _caveats(plan, side.server)
-            side.server.weighed = partial(of_choosing, experiment, folder.path)
+            side.server.counted = partial(with_choosing, experiment, folder.path)
             for said in side.server.caveats:
                 say(said, public=True)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)

@@ -47,7 +47,7 @@ class Server:
         promised: what the run promises of private data; None: nothing.
         sizes: how many records each site takes part with: in a deployment, how many it was made known with.
         caveats: what to say beside the guarantee of every round, in sentences.
-        weighed: is given the guarantee of the last round, and says what else to tell beside it; empty: nothing.
+        counted: is given what the run guarantees by itself after the last round, and returns what it does in all.
         publication: what anybody may see of the run.
         curious: keeps what a curious server would; None: nothing is kept.
         arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
@@ -77,7 +77,7 @@ class Server:
         self.promised: Guarantee | None = None
         self.sizes: Mapping[str, int] = {}
         self.caveats: list[str] = []
-        self.weighed: Callable[[Mapping[str, Any]], str] = lambda _: ""
+        self.counted: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda privacy: privacy
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
         self.closing: Callable[[], None] | None = None
@@ -363,10 +363,8 @@ class Server:
         self._hold_against(figures.get("audit_epsilon"))
         if self.curious is not None and round:
             self.curious.close(self.adapter)
-        if last and (more := self.weighed(self._privacy)):
-            say(more, public=True)
-            beside = f"{self._privacy.get('caveat', '')} {more}".strip()
-            self._privacy = {**self._privacy, "caveat": beside, "with_others": more}
+        if last:
+            self._privacy = dict(self.counted(self._privacy))
         memory = peak_memory(self.runtime.device)
         return_freed_memory()
         self.rows.append(self._tally.row(figures, self._privacy, memory))
