@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from scipy.stats import ttest_1samp
 
 from murmura.data.records import Instruction
 from murmura.generation.writer import Completion
@@ -59,7 +60,24 @@ def test_answers_are_those_of_a_sample(bench, public):
 
 def test_non_members_are_completed_only_if_wanted(bench, public):
     [found] = measure(bench, public, adapters(bench, 1))
-    assert found.keys() == {"heldout_loss", "heldout_rouge", "heldout_f1"}
+    sizes = {"heldout_rouge_n", "heldout_f1_n"}
+    ends = {f"heldout_{figure}_{end}" for figure in ("rouge", "f1") for end in ("low", "high")}
+    assert found.keys() - ends == {"heldout_loss", "heldout_rouge", "heldout_f1"} | sizes
+
+
+def test_how_sure_the_mean_over_answers_is_follows_from_how_they_differ(bench, monkeypatch):
+    """Student's interval over texts, as scipy has it; none of those that are all alike."""
+    records = [Instruction("name it", word, "the dose daily") for word in WORDS[:4]]
+    public = EvaluationSet(INSTRUCTION, records, sample=4)
+    scripted(bench, monkeypatch, ["the dose daily", "the dose", "the dose", "rash"])
+    [found] = measure(bench, public, adapters(bench, 1))
+    each = [1.0, 0.8, 0.8, 0.0]
+    low, high = ttest_1samp(each, 0.0).confidence_interval(0.95)
+    assert found["heldout_rouge"] == pytest.approx(0.65) and found["heldout_rouge_n"] == 4
+    assert (found["heldout_rouge_low"], found["heldout_rouge_high"]) == pytest.approx((max(low, 0.0), min(high, 1.0)))
+    scripted(bench, monkeypatch, ["rash"] * 4)
+    [found] = measure(bench, public, adapters(bench, 1))
+    assert found["heldout_rouge"] == 0.0 and found["heldout_rouge_n"] == 4 and "heldout_rouge_low" not in found
 
 
 def scripted(bench, monkeypatch, texts):

@@ -48,6 +48,15 @@ def test_what_became_worse_is_called_so(tmp_path):
     assert "stayed at 2.250" in told(ended(tmp_path / "b", heldout_loss=2.25), GOOD)
 
 
+@pytest.mark.parametrize(("high", "worse"), [(0.13, False), (0.12, True)])
+def test_what_may_be_chance_is_not_called_worse(tmp_path, high, worse):
+    """Before training it was 0.125."""
+    ends = {"heldout_rouge_n": 16, "heldout_rouge_low": 0.08, "heldout_rouge_high": high}
+    good = told(ended(tmp_path / "a", heldout_rouge=0.1, **ends), GOOD)
+    assert f"fell from 0.125 before training to 0.100 (95 %: 0.080 to {high:.3f}) (higher is better)" in good
+    assert ("worse than before" in good) == worse
+
+
 def test_seeds_have_a_spread_and_no_sentence_on_a_single_one(tmp_path):
     rows = seeds(tmp_path, *([metrics(0), metrics(2, heldout_loss=loss)] for loss in (1.5, 2.0)))
     good = told(rows, GOOD)

@@ -148,8 +148,9 @@ class Figure:
             return DASH
         if not math.isfinite(value):
             return nonfinite(value)
-        small = [between(value, n)] if n else []
+        small = [between(value, n)] if n and low is None else []
         small += [f"{decimal(low)}–{decimal(values[f'{self.key}_high'])}"] if low is not None else []
+        small += [f"n = {count(n)}"] if n and low is not None else []
         small += self.attacked(values)
         small += self.guessed(values.get(f"{self.key}_guess"))
         return f"{self.unit.write(value)} ({', '.join(small)})" if small else self.unit.write(value)

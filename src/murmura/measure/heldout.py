@@ -13,6 +13,7 @@ from murmura.generation.prefix import common_prefix
 from murmura.generation.scoring import TokenScores
 from murmura.measure import guessing
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.statistics import Estimate
 from murmura.measure.text import rouge_l, token_f1
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
@@ -80,6 +81,15 @@ def _means(rows: Sequence[Continuation]) -> dict[str, float]:
     }
 
 
+def _over_texts(key: str, values: Sequence[float]) -> dict[str, float]:
+    """The mean of such values of texts, 0 of none, with how many they are and the 95 % interval over them."""
+    if not values:
+        return {key: 0.0}
+    mean = Estimate.of(values, 0.0, 1.0)
+    told = {key: mean.mean, f"{key}_n": mean.n}
+    return told if mean.low is None or mean.high is None else {**told, f"{key}_low": mean.low, f"{key}_high": mean.high}
+
+
 def _guessed(runtime: ModelRuntime, public: EvaluationSet) -> dict[str, float]:
     """What the loss comes to where whole answers are given their shares among the held-out ones, if these repeat."""
     items = [item for item in runtime.reading.tokenise(public.heldout) if item is not None]
@@ -116,10 +126,11 @@ def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Sta
     figures: list[dict[str, Any]] = []
     guessed = _guessed(runtime, public)
     for k, loss in enumerate(found):
-        answers, others = written[k * len(kinds)], written[(k + 1) * len(kinds) - 1]
-        f1 = [one.f1 for one in rows[k * len(kinds)]]
-        figures.append({"heldout_loss": loss, "heldout_rouge": answers["rouge"], **guessed})
-        figures[-1]["heldout_f1"] = sum(f1) / max(len(f1), 1)
+        others = written[(k + 1) * len(kinds) - 1]
+        own = rows[k * len(kinds)]
+        figures.append({"heldout_loss": loss, **guessed})
+        figures[-1] |= _over_texts("heldout_rouge", [one.rouge for one in own])
+        figures[-1] |= _over_texts("heldout_f1", [one.f1 for one in own])
         if public.completes:
             figures[-1] |= {f"nonmember_{name}": others[name] for name in ("rouge", "exact", "prefix")}
     return figures

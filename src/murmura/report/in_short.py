@@ -31,7 +31,7 @@ from murmura.report.standing import (
 from murmura.report.table import Row, few_attacked, kinds, runs_of
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
-from murmura.units import at_least, listing
+from murmura.units import at_least, decimal, listing
 
 GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (
     "How good is it?",
@@ -117,6 +117,7 @@ def _moved(row: Row, key: str) -> str:
         return f"{one.title} is not finite with {seeds}, where training has diverged: the mean of others is too good."
     value = one.unit.write(after.mean)
     spread = f" {after.spread(one)}" if after.spread(one) else ""
+    spread += f" (95 %: {decimal(after.ends[0])} to {decimal(after.ends[1])})" if after.ends else ""
     guess = [] if after.guess is None else [f"guessing comes to {one.unit.write(after.guess)}"]
     about = "; ".join([*([f"{one.better} is better"] if one.better else []), *guess])
     way = f" ({about})" if about else ""
@@ -126,7 +127,8 @@ def _moved(row: Row, key: str) -> str:
     if was == value:
         return f"{one.title} stayed at {value}{spread}{way}."
     rose = after.mean > before.mean
-    worse = rose == (one.better == "lower")
+    chance = after.ends is not None and after.ends[0] <= before.mean <= after.ends[1]
+    worse = rose == (one.better == "lower") and not chance
     went = "rose" if rose else "fell"
     return f"{one.title} {went} from {was} before training to {value}{spread}{way}{': worse than before' * worse}."
 
