@@ -16,7 +16,8 @@ BIN := .venv/bin
 # the shell forbids it, which costs every process some ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check -c constraints.txt
-PROCESSORS := processor-nobodys processor-avx2
+# Without AVX-512 all tests are those of such a processor.
+PROCESSORS := processor-nobodys $(shell grep -qs avx512f /proc/cpuinfo && echo processor-avx2)
 CLINIC := runs/clinic-fedavg runs/clinic-fewfedpit
 
 .PHONY: venv demo demo-flower test lint types docs tests flower gpu quantised real processors bench records results clean
