@@ -129,11 +129,7 @@ class LESS(FromPool):
             with phase("train"):
                 return warm_up(bench.bank, items, server.adapter, training, stream / "training")
         except NonFiniteLoss as error:
-            what, where = (
-                "the loss or the adapter is no longer a finite number",
-                f"round {server.round}, warm-up of LESS",
-            )
-            raise RunError(what, where=f"{where}, step {error.step}", fix="Lower augment.less_lr.") from None
+            raise error.told(f"round {server.round}, warm-up of LESS", "Lower augment.less_lr.") from None
 
     def _told(self, fleet: Fleet, sites: Sequence[str], milestones: Sequence[Milestone]) -> dict[str, torch.Tensor]:
         """What each site has answered."""

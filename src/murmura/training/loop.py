@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from murmura.errors import PrivacyError
+from murmura.errors import PrivacyError, RunError
 from murmura.finite import is_finite
 from murmura.privacy.ledger import Spent
 from murmura.progress import Bar, bar
@@ -53,6 +53,15 @@ class NonFiniteLoss(Exception):
     def __init__(self, slot: int, step: int) -> None:
         super().__init__(slot, step)
         self.slot, self.step = slot, step
+
+    def told(self, where: str, fix: str) -> RunError:
+        """The same as whoever leads the run is told it.
+
+        Args:
+            where: round and part of the run, without the step.
+        """
+        what = "the loss or the adapter is no longer a finite number"
+        return RunError(what, where=f"{where}, step {self.step}", fix=fix)
 
 
 def steps_of(records: int, training: LocalTraining) -> int:

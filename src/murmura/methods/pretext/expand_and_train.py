@@ -113,10 +113,6 @@ def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) 
                 description="train on the texts",
             )
         except NonFiniteLoss as error:
-            raise RunError(
-                "the loss or the adapter is no longer a finite number",
-                where=f"round {server.round}, step {error.step} of training on the texts",
-                fix="Lower training.lr. The last checkpoint and the texts are intact: change the option and start with "
-                "--resume.",
-            ) from None
+            fix = "Lower training.lr. The last checkpoint and the texts are intact: change the option and start with "
+            raise error.told(f"round {server.round}, training on the texts", f"{fix}--resume.") from None
     return result

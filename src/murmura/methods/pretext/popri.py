@@ -136,11 +136,8 @@ class Popri(Evolution):
                     self._bench, tokenised(self._bench, pairs), start, self.config.tuning, self._stream(round)
                 )
             except NonFiniteLoss as error:
-                raise RunError(
-                    "the loss or the generator's adapter is no longer a finite number",
-                    where=f"round {round}, step {error.step} of tuning the generator",
-                    fix="Lower method.tuning.lr, and start again.",
-                ) from None
+                where, fix = f"round {round}, tuning the generator", "Lower method.tuning.lr, and start again."
+                raise error.told(where, fix) from None
         server.store[TUNED] = result.state
         server.note("tuning_loss", result.loss or 0.0)
 
