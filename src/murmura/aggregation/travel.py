@@ -72,18 +72,6 @@ def with_feedback(change: State, carried: State, travel: Travel) -> tuple[State,
     return sent, {**carried, **{name: whole[name] - arrived[name] for name in whole}}
 
 
-def alike(state: object, expected: State) -> bool:
-    """Whether somebody else's state has these tensors, in their shapes and types, and none besides."""
-    return (
-        isinstance(state, dict)
-        and state.keys() == expected.keys()
-        and all(
-            isinstance(found := state[name], torch.Tensor) and (found.shape, found.dtype) == (one.shape, one.dtype)
-            for name, one in expected.items()
-        )
-    )
-
-
 def size(state: State, travel: Travel) -> int:
     """Bytes of a state as it travels; only its shapes are looked at."""
     each = {"float32": 4, "bfloat16": 2, "int8": 1}[travel]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from murmura.aggregation.rules import Rule
-from murmura.aggregation.travel import alike, packed, unpacked
+from murmura.aggregation.travel import packed, unpacked
 from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload
+from murmura.federation.wire.sums import misfit
 from murmura.training.adapter import State
 
 
@@ -43,15 +44,15 @@ class Sending:
         if travel == "float32":
             return None
         sent = unpacked(self._sent(adapter))
-        expected = packed(self._rule.upload(adapter, self._fleet.round), travel)
+        expected = {"adapter": packed(self._rule.upload(adapter, self._fleet.round), travel)}
 
         def read(fields: Payload) -> Payload:
             if "adapter" not in fields:
                 return fields
-            change = fields["adapter"]
-            if not alike(change, expected):
+            if misfit(fields, expected):
                 raise RunError(f"'adapter' is no change of what was sent, in {travel}")
-            return {**fields, "adapter": {name: sent[name] + one for name, one in unpacked(change).items()}}
+            change = unpacked(fields["adapter"])
+            return {**fields, "adapter": {name: sent[name] + one for name, one in change.items()}}
 
         return read
 
