@@ -120,8 +120,7 @@ def model_spec(experiment: Experiment, device: str | None = None, *, fetch: bool
         config, tokenizer = config_and_tokenizer(model.name)
     masked = experiment.model_task == "either" and is_masked(config)
     skeleton = skeleton_of(model.name, config, "masked" if masked else "causal")
-    automatic = "bfloat16" if device_name(model).startswith("cuda") else "float32"
-    dtype = getattr(torch, automatic if model.load_dtype == "auto" else model.load_dtype)
+    dtype = getattr(torch, models.weights_dtype(model.load_dtype, device_name(model)))
     if model.trainable == "all":
         state, below, base_bytes = dict(skeleton.named_parameters()), 0, 0
     else:

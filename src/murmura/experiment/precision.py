@@ -72,7 +72,7 @@ def stays(before: Mapping[str, str], begun: Experiment, now: Experiment) -> str 
 def multiplied_in(experiment: Experiment) -> tuple[str, str]:
     """In which numbers frozen weights are multiplied in training, and in writing."""
     model, device = experiment.model, device_name(experiment.model)
-    own = ("bfloat16" if device.startswith("cuda") else "float32") if model.load_dtype == "auto" else model.load_dtype
+    own = models.weights_dtype(model.load_dtype, device)
     asked = experiment.training.precision, experiment.run.decode_dtype
     training, writing = ("bfloat16" if in_bfloat16(one, device) else own for one in asked)
     return training, writing

