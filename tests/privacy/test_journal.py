@@ -123,6 +123,8 @@ def test_peeking_leaves_a_line_alone_that_another_process_is_writing(path):
     peeked = Journal.peek(path)
     assert peeked.lines == LINES[:2] and path.read_bytes() == whole[:-5]
     assert peeked.anchor == {"lines": 2, "head": whole.split(b"\n")[1].split()[0].decode()}
+    before_any = path.with_name("not begun")
+    assert Journal.peek(before_any).lines == [] and not before_any.exists()
 
 
 def test_a_line_that_cannot_be_written_stops_what_it_tells_of(path, monkeypatch):

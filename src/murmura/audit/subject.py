@@ -114,7 +114,5 @@ def hold_to_digests(folder: RunFolder, sites: Sequence[Site]) -> None:
 
 def _digest(journal: Path, site: str) -> str | None:
     """Of the records that a site joined with; None where that is not noted."""
-    if not journal.is_file():
-        return None
     lines = Journal.peek(journal, f"journal of site {site}").lines
     return next((line[SITE_RECORDS] for line in lines if SITE_RECORDS in line), None)

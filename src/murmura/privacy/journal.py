@@ -34,7 +34,7 @@ class Journal:
 
     def __init__(self, path: Path | None = None, what: str = "privacy ledger") -> None:
         self.path, self.what = path, what
-        found = list(chained(path, what)) if path and path.exists() else []
+        found = list(chained(path, what)) if path else []
         self.lines: list[dict[str, Any]] = [line for line, _ in found]
         self._digests = [digest for _, digest in found]
         if path and path.exists() and path.stat().st_size != (size := _size(path)):
@@ -42,7 +42,8 @@ class Journal:
 
     @classmethod
     def peek(cls, path: Path, what: str = "privacy ledger") -> Journal:
-        """A copy in memory of a journal that another process may be writing: the file is left as it is.
+        """A copy in memory of a journal that another process may be writing, if it has begun it: the file is left as it
+        is.
 
         Raises:
             PrivacyError: a line is not what was written.
@@ -99,13 +100,14 @@ def now() -> str:
 
 
 def chained(path: Path, what: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The whole lines of a journal with their digests, one by one; one that was never finished is left out.
+    """The whole lines of a journal with their digests, one by one, and none where there is no file; one that was never
+    finished is left out.
 
     Raises:
         PrivacyError: a line is not what was written; ``where`` names it.
     """
-    head = ""
-    for number, line in enumerate(path.read_bytes().decode(errors="replace").split("\n")[:-1], start=1):
+    head, read = "", path.read_bytes() if path.exists() else b""
+    for number, line in enumerate(read.decode(errors="replace").split("\n")[:-1], start=1):
         digest, _, text = line.partition(" ")
         try:
             found = json.loads(text) if digest == _chained(head, text) else None

@@ -88,8 +88,8 @@ def _read(folder: Path) -> RunLedgers:
     for place in places:
         site = site_of(place.name)
         try:
-            told = _journal(place / SITE_JOURNAL, f"journal of site {site}")
-            own = _journal(place / PRIVACY_LEDGER, "privacy ledger")
+            told = Journal.peek(place / SITE_JOURNAL, f"journal of site {site}")
+            own = Journal.peek(place / PRIVACY_LEDGER)
             records[site] = next((line[SITE_RECORDS] for line in told.lines if SITE_RECORDS in line), None)
             for anchor in (line[SITE_ANCHOR] for line in told.lines if SITE_ANCHOR in line):
                 own.check(anchor)
@@ -98,7 +98,7 @@ def _read(folder: Path) -> RunLedgers:
         except PrivacyError as error:
             records.setdefault(site, None)
             damaged[site] = str(error)
-    server = _journal(folder / CHECKPOINTS / PRIVACY_LEDGER, "privacy ledger")
+    server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
     if (folder / ANCHOR).exists():
         server.check(_anchor(folder / ANCHOR))
     options = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get("run", {})
@@ -110,7 +110,7 @@ def _read(folder: Path) -> RunLedgers:
         fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
         raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
     whole = PrivacyLedger.of(server) if server.lines else None
-    said = _journal(folder / CHECKPOINTS / f"{CAVEATS}.journal", "journal of caveats")
+    said = Journal.peek(folder / CHECKPOINTS / f"{CAVEATS}.journal", "journal of caveats")
     caveats = tuple(line["said"] for line in said.lines)
     return RunLedgers(str(folder), records, ledgers, whole, damaged, whole is not None and not simulated, caveats)
 
@@ -132,10 +132,6 @@ def _anchor(path: Path) -> Anchor:
         fix = "Restore it from a copy."
         raise PrivacyError("how far the privacy ledger had come is damaged", where=str(path), fix=fix) from error
     return found
-
-
-def _journal(path: Path, what: str) -> Journal:
-    return Journal.peek(path, what) if path.exists() else Journal(None, what)
 
 
 @dataclass(frozen=True)

@@ -271,9 +271,9 @@ def released(folder: Path) -> Iterator[dict[str, Any]]:
         OSError: it cannot be read.
     """
     path, about = folder / RELEASED_JOURNAL, folder / SITE_JOURNAL
-    kept = Journal.peek(about).lines if about.exists() else []  # first, since the other one is ahead of it
+    kept = Journal.peek(about).lines  # first, since the other one is ahead of it
     read = Journal(None, RELEASED)
-    for line, _ in chained(path, RELEASED) if path.exists() else ():
+    for line, _ in chained(path, RELEASED):
         read.append(line)
         yield line
     for anchor in [line[RELEASED_ANCHOR] for line in kept if RELEASED_ANCHOR in line][-1:]:
