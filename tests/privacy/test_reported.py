@@ -92,23 +92,31 @@ def test_a_site_whose_answer_did_not_arrive_counts_with_what_so_many_answers_may
     assert said.worst == figures(1.7)
 
 
-def test_of_a_site_that_reported_before_asks_were_counted_nothing_is_promised(tmp_path):
+def test_asks_are_counted_by_their_rounds(tmp_path):
     file = tmp_path / "reported.journal"
-    ReportedEpsilons(file).record("a", told(1.0))
     said = ReportedEpsilons(file)
-    said.asked(["a"], 1, lambda _: 1.0)
-    assert said.worst["epsilon"] is None
+    for round in (1, 2, 2):
+        said.asked(["a"], round)
+    for one in (said, ReportedEpsilons(file)):
+        assert [one.asked_after(round) for round in range(3)] == [3, 2, 0]
 
 
-def test_asks_that_an_earlier_version_wrote_do_not_count_those_that_came_to_nothing(tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"silent": ["a"], "round": 1},
+        {"silent": {"a": None}},
+        {"site": "a", "figures": figures(1.0)},
+        {"site": "a", "answers": 1},
+        {"answers": 1, "figures": figures(1.0)},
+    ],
+)
+def test_a_line_that_lacks_a_count_is_refused_and_never_read_as_none(tmp_path, line):
     file = tmp_path / "reported.journal"
-    before = Journal(file)
-    for line in ({"silent": ["a"]}, {"site": "a", "figures": figures(1.0) | {"plan": "a plan"}}):
-        before.append(line)
-    said = ReportedEpsilons(file)
-    assert said.worst["epsilon"] == 1.0 and said.asked_after(9) == 1  # nobody knows in which round
-    said.asked(["a"], 2, lambda times: 1.0 if times <= 2 else None)
-    assert said.worst["epsilon"] is None and said.asked_after(1) == 2 and said.asked_after(2) == 1
+    Journal(file).append(line)
+    for read in (ReportedEpsilons, ReportedEpsilons.peek):
+        with pytest.raises(PrivacyError, match="this is not a journal of the ε"):
+            read(file)
 
 
 def test_of_what_a_site_says_only_its_epsilon_is_kept():

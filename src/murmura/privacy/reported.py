@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from murmura.errors import PrivacyError
 from murmura.privacy.journal import Journal
 from murmura.units import listing
 
@@ -40,8 +41,7 @@ class ReportedEpsilons:
         self._silent: dict[str, float | None] = {}  # with the most that they may have spent
         self._asked = Counter[str]()
         self._arrived = Counter[str]()  # answers
-        self._rounds: list[int | None] = []  # of the asks
-        self._uncounted = set[str]()  # sites that have reported unasked: in a version that did not count
+        self._rounds: list[int] = []  # of the asks
         for line in self._journal.lines:
             self._follow(line)
 
@@ -116,8 +116,8 @@ class ReportedEpsilons:
             self._enter({"site": site, "figures": figures, "answers": answers})
 
     def asked_after(self, round: int) -> int:
-        """How often sites were asked in later rounds, as far as it is known in which."""
-        return sum(one is None or one > round for one in self._rounds)
+        """How often sites were asked in later rounds."""
+        return sum(one > round for one in self._rounds)
 
     def asked(self, sites: Sequence[str], round: int, promised: Callable[[int], float | None] = lambda _: None) -> None:
         """Keep that sites are asked for an answer that costs something. It is on disk when this returns.
@@ -131,7 +131,7 @@ class ReportedEpsilons:
         """
         most = {}
         for site in sites:
-            value = None if site in self._uncounted else promised(self._asked[site] + 1)
+            value = promised(self._asked[site] + 1)
             most[site] = value if value is not None and math.isfinite(value) else None
         self._enter({"silent": most, "round": round})
 
@@ -140,20 +140,17 @@ class ReportedEpsilons:
         self._follow(line)
 
     def _follow(self, line: Mapping[str, Any]) -> None:
-        if "silent" in line:
-            silent = line["silent"]
-            if isinstance(silent, list):  # an earlier version, which wrote the asks alone that came to something
-                self._uncounted.update(silent)
-                silent = dict.fromkeys(silent)
-            self._silent |= silent
-            self._asked.update(list(silent))
-            self._rounds.append(line.get("round"))
-            return
-        if not self._asked[line["site"]]:
-            self._uncounted.add(line["site"])
-        self._arrived[line["site"]] += line.get("answers", 0)
-        self._last[line["site"]] = dict(line["figures"])
-        self._silent.pop(line["site"], None)
+        try:
+            if "silent" in line:
+                self._silent |= line["silent"].items()
+                self._asked.update(line["silent"].keys())
+                self._rounds.append(line["round"])
+            else:
+                self._arrived[line["site"]] += line["answers"]
+                self._last[line["site"]] = dict(line["figures"])
+                self._silent.pop(line["site"], None)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise PrivacyError(f"this is not a {_WHAT}") from error
 
 
 def _is_readable(figures: Any) -> bool:
