@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from murmura.measure.statistics import Estimate
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.lower_bound import audited
 from murmura.privacy.plan import PrivacyPlan
@@ -133,13 +134,10 @@ def _interval(values: Sequence[float], most: float) -> tuple[float, float]:
     Where all values are the same their spread says nothing: the ends are then those of as many trials that all came out
     alike, 0.025^(1/n) of the way from either end of what is possible.
     """
-    from scipy.stats import t
-
-    count, middle = len(values), float(np.mean(values))
-    if count < 2:
+    found = Estimate.of(values, 0.0, most)
+    if found.low is not None and found.high is not None:
+        return found.low, found.high
+    if found.n == 1:
         return 0.0, most
-    if max(values) == min(values):
-        sure = 0.025 ** (1 / count)
-        return middle * sure, most - (most - middle) * sure
-    reach = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
-    return max(0.0, middle - reach), min(most, middle + reach)
+    sure = 0.025 ** (1 / found.n)
+    return found.mean * sure, most - (most - found.mean) * sure
