@@ -20,6 +20,7 @@ from murmura.runs.schema import MeasuredOn, RecordSet
 from murmura.training.adapter import State
 
 if TYPE_CHECKING:
+    from murmura.federation.site.site import Site
     from murmura.tasks.task import Task
 
 Figures = dict[str, Any]
@@ -112,6 +113,17 @@ class EvaluationSet:
         benchmarks = [BenchmarkSet.from_payload(one) for one in payload["benchmarks"]]
         given = {name: payload[name] for name in ("sample", "completes")}
         return cls(task, records, others, choices=asked, benchmarks=benchmarks, **given)
+
+
+def brought(site: Site, task: Task, verb: str, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The public records that an ask brings a site, by their fields.
+
+    Raises:
+        RefusedError: they are others than the site's federation has agreed on.
+    """
+    records = [KINDS[task.kind](**one) for one in fields]
+    site.require_agreed(verb, digests(records))
+    return records
 
 
 def digests(

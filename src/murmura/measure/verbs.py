@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from murmura.data.records import KINDS
 from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.measure.config import EvaluationConfig
-from murmura.measure.evaluation_set import EvaluationSet, digests
+from murmura.measure.evaluation_set import EvaluationSet, brought, digests
 from murmura.measure.heldout import continuations
 from murmura.measure.membership import Scores, chosen, cuts, member_stream, others_stream, scores, set_apart, tallies
 from murmura.measure.reader import Reader
@@ -182,8 +181,7 @@ class Measuring(Verbs):
         for site in cohort.sites:
             given, stream = ask.payload(site.name), member_stream(cohort.stream, site.name)
             self._require("attack", given)
-            public = [KINDS[self.task.kind](**fields) for fields in given.get("nonmembers", ())]
-            site.require_agreed("attack", digests(public))
+            public = brought(site, self.task, "attack", given.get("nonmembers", ()))
             members = self._attacked(cohort, site, given)
             for prefix, name in (("", "adapter"), ("upload_", "upload")):
                 own = chosen(members, given.get(f"{prefix}records", 0), stream)

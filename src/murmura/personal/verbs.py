@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from murmura.data.records import KINDS
 from murmura.federation.wire.messages import Ask, Payload, Reply
 from murmura.federation.wire.releases import Metric, Release, Verbs, verb
 from murmura.federation.wire.well_formed import is_count
 from murmura.finite import is_finite
-from murmura.measure.evaluation_set import EvaluationSet, digests
+from murmura.measure.evaluation_set import EvaluationSet, brought
 from murmura.personal.config import PersonalConfig
 from murmura.training.adapter import State, split_residual
 
@@ -69,7 +68,8 @@ class Personalising(Verbs):
         a site that comes to no finite number keeps the global one and tells its owner alone: that it failed would tell
         the server of records that no noise hides.
         """
-        public = [self._public(site, ask) for site in cohort.sites]
+        sent = cohort.given(ask, "heldout", default=lambda site: ())
+        public = [brought(site, self.task, "personalise", own) for site, own in zip(cohort.sites, sent, strict=True)]
         starts, own = cohort.starts(ask), [self._members(site, cohort.stream) for site in cohort.sites]
         bench = cohort.runtime
         shards = [cohort.tokenised(site, records, common=True) for site, records in zip(cohort.sites, own, strict=True)]
@@ -90,16 +90,6 @@ class Personalising(Verbs):
             before = bench.initial(cohort.stream / "adapter")
             replies.append(Reply(site.name, self._told(bench, site, (before, start, personal), records)))
         return replies
-
-    def _public(self, site: Site, ask: Ask) -> list[Any]:
-        """The public records that an ask brings.
-
-        Raises:
-            RefusedError: they are others than the site's federation has agreed on.
-        """
-        records = [KINDS[self.task.kind](**fields) for fields in ask.payload(site.name).get("heldout", ())]
-        site.require_agreed("personalise", digests(records))
-        return records
 
     def _told(self, bench: ModelRuntime, site: Site, models: Sequence[State], public: Sequence[Any]) -> Payload:
         if not self.tells or not site.apart:
