@@ -96,7 +96,7 @@ def test_a_server_that_cannot_begin_leaves_no_run_behind(with_heart, tmp_path):
     taken.close()
 
 
-def test_a_service_begins_a_run_and_resumes_the_one_that_is_there(with_heart, tmp_path, monkeypatch):
+def test_a_service_begins_a_run_resumes_it_and_leaves_a_finished_one_alone(with_heart, tmp_path, monkeypatch):
     def run(experiment, *, resume, **_):
         raise RunError(f"resume {resume}")
 
@@ -105,6 +105,8 @@ def test_a_service_begins_a_run_and_resumes_the_one_that_is_there(with_heart, tm
     assert "resume False" in murmura(*words, fails=True)
     write_run(tmp_path / "run", finished=False)
     assert "resume True" in murmura(*words, fails=True)
+    (tmp_path / "run" / "summary.json").write_text("{}")  # as a machine that starts again finds it
+    assert "the run is finished, and there is nothing to do" in " ".join(murmura(*words).split())
     assert "--resume and --go-on exclude each other" in murmura(*words, "--resume", fails=True)
 
 

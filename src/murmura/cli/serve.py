@@ -34,7 +34,11 @@ def serve(
     ] = None,
     resume: Resume = False,
     go_on: Annotated[
-        bool, typer.Option("--go-on", help="Resume where the folder has a run, else begin one: for services.")
+        bool,
+        typer.Option(
+            "--go-on",
+            help="Begin the run, resume it where the folder has it, and do nothing once it is finished: for services.",
+        ),
     ] = False,
     overwrite: StartOver = False,
 ) -> None:
@@ -70,8 +74,12 @@ def serve(
     if fingerprint(federation.experiment) != fingerprint(Federation.load(folder).experiment):
         fix = "Make a new federation of the changed experiment: `murmura federation new`."
         raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)
+    kept = runs.RunFolder(federation.experiment.run.path)
+    if go_on and kept.is_finished:  # whatever starts it again: to resume would drop what it has come to
+        typer.echo(f"{kept.path}: the run is finished, and there is nothing to do. Report: {kept.report}")
+        return
     deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)
-    resume = resume or (go_on and runs.RunFolder(federation.experiment.run.path).holds_run)
+    resume = resume or (go_on and kept.holds_run)
     result = run(federation.experiment, resume=resume, overwrite=overwrite, deployment=deployment)
     reports.show(reports.table([runs.read(result.folder)]))
     typer.echo(f"Report: {runs.RunFolder(result.folder).report}")
