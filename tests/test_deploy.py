@@ -42,6 +42,8 @@ def test_units_run_commands_that_there_are(unit):
     assert {word for word in words if word.startswith("--")} <= options(found)
     ends_well = parser["Service"].get("SuccessExitStatus", "0").split()
     assert parser["Service"]["RestartPreventExitStatus"].split() == [str(MISTAKE)]  # and after MAY_PASS it is restarted
+    assert int(parser["Unit"]["StartLimitBurst"]) <= 10  # then it stays down, and costs nothing more
+    assert parser["Unit"]["StartLimitIntervalSec"] in ("1d", "7d")  # longer than so many starts take
     assert ("130" in ends_well) == (found.name == "serve")  # as `end_as_by_hand` ends a process
 
 

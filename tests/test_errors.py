@@ -10,6 +10,7 @@ from murmura.errors import (
     BudgetError,
     CheckpointError,
     ConfigError,
+    DataError,
     MurmuraError,
     RefusedError,
     RunError,
@@ -90,7 +91,9 @@ def _cause(number):
 @pytest.mark.parametrize(
     ("error", "passes"),
     [
-        (RunError("too few sites"), True),
+        (RunError("too few sites", passing=True), True),
+        (RunError("the held-out loss is not a finite number"), False),
+        (CheckpointError("the disk is too full", passing=True), True),
         (_cause(errno.ENOSPC), True),
         (OSError(errno.ENOSPC, "..."), True),
         (_cause(errno.EACCES), False),
@@ -103,6 +106,24 @@ def _cause(number):
 )
 def test_another_start_may_mend_a_full_disk_and_no_mistake(error, passes):
     assert may_pass(error) == passes
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_an_error_passes_as_what_it_comes_of_does_in_whatever_words(hidden):
+    for first, passes in (
+        (OSError(errno.ENOSPC, "..."), True),
+        (RunError("away", passing=True), True),
+        (OSError(errno.EACCES, "..."), False),
+    ):
+        with pytest.raises(DataError) as told:
+            try:
+                try:
+                    raise first
+                except (OSError, RunError) as error:
+                    raise CheckpointError("it cannot be read") from (None if hidden else error)
+            except CheckpointError as error:
+                raise DataError("there is nothing") from (None if hidden else error)
+        assert may_pass(told.value) == passes
 
 
 def test_what_the_system_refuses_is_told_with_the_place_and_what_to_do():

@@ -15,10 +15,13 @@ class MurmuraError(Exception):
         what: One sentence on what was wrong, without a full stop; or such a sentence and the lines of a list.
         where: File, line, key, site or round.
         fix: What the user can do.
+        passing: Whether it may pass by itself, so that the same command may succeed later: where it hangs on others or
+            on the machine, and on nothing that a user has written. What starts again by it repeats what was lost, which
+            may cost privacy.
     """
 
-    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
-        self.what, self.where, self.fix = what, where, fix
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None, passing: bool = False) -> None:
+        self.what, self.where, self.fix, self.passing = what, where, fix, passing
         super().__init__(what, where, fix)
 
     def __str__(self) -> str:
@@ -143,14 +146,20 @@ _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, e
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the same command may succeed later, with nothing of it changed: a disk was full, or others were out of
-    reach.
+    """Whether the same command may succeed later, with nothing of it changed: an error says so, or comes of one of the
+    system's such as a full disk, however often it was put in other words since.
 
     Args:
         error: what a command has ended with.
     """
-    cause = error if isinstance(error, OSError) else error.__cause__
-    return type(error) is RunError or (isinstance(cause, OSError) and cause.errno in _PASSING)
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError) and link.errno in _PASSING:
+            return True
+        if isinstance(link, MurmuraError) and link.passing:
+            return True
+        link = link.__cause__ or link.__context__  # the second is there after `from None`, too
+    return False
 
 
 def unforeseen(error: OSError) -> MurmuraError:

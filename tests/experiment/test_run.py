@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from murmura import Experiment
-from murmura.errors import CheckpointError, DataError, Interrupted, PrivacyError, RunError
+from murmura.errors import CheckpointError, DataError, Interrupted, PrivacyError, RunError, may_pass
 from murmura.experiment import simulation
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.precision import settled
@@ -362,16 +362,29 @@ def test_held_out_records_that_were_sites_own_are_disclosed_once(quick):
     assert sum(site.used for site in sites) == sum(SIZES.values()) - 4
 
 
+SECRET = {
+    "name": "dpfedavg",
+    "noise_multiplier": 1.0,
+    "sampler": {"kind": "poisson", "sites_per_round": 1},
+    "rounds": 1,
+}
+
+
 def test_held_out_records_that_were_sites_own_are_disclosed_where_cohorts_are_secret(quick):
-    secret = {
-        "name": "dpfedavg",
-        "noise_multiplier": 1.0,
-        "sampler": {"kind": "poisson", "sites_per_round": 1},
-        "rounds": 1,
-    }
-    result = run(quick(secret, data={"heldout": None, "heldout_records": 4}, evaluation={"attacks": False}))
+    result = run(quick(SECRET, data={"heldout": None, "heldout_records": 4}, evaluation={"attacks": False}))
     [found] = [row for row in json.loads((result.folder / "disclosure.json").read_text()) if row["kind"] == "records"]
     assert (found["verb"], found["messages"]) == ("(set apart)", 4)
+
+
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_reason_that_is_kept_secret_tells_whether_it_may_pass(quick, monkeypatch, passing):
+    def stop(*_):
+        raise CheckpointError("so it stops", passing=passing)
+
+    monkeypatch.setattr(RunFolder, "write_metrics", stop)
+    with pytest.raises(RunError, match="the run stopped; the reason may tell") as error:
+        run(quick(SECRET, evaluation={"attacks": False}))
+    assert error.value.passing == may_pass(error.value) == passing
 
 
 def test_a_record_held_out_and_private_is_refused(quick, tmp_path):

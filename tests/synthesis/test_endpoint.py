@@ -149,11 +149,13 @@ def test_a_server_that_is_down_stops_the_stage_and_loses_nothing(serve, tmp_path
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     with pytest.raises(
         RunError, match=r"does not answer .* Start it, or check its address, then .* --resume: what was"
-    ):
+    ) as error:
         written(tmp_path / "texts", Endpoint(nobody, "tiny"))
+    assert error.value.passing
     failing = serve(*["answer"] * 5, 500)
-    with pytest.raises(RunError, match=r"keeps failing \(.*500.* Wait, or send it fewer requests at once"):
+    with pytest.raises(RunError, match=r"keeps failing \(.*500.* Wait, or send it fewer requests at once") as error:
         written(tmp_path / "texts", Endpoint(failing.url, "tiny", concurrency=3))
+    assert error.value.passing
     assert len((tmp_path / "texts").read_text().splitlines()) == 1 + 5  # those on their way with the failed one, too
     server = serve("answer")
     found = written(tmp_path / "texts", Endpoint(server.url, "tiny"))  # it may have moved

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from murmura import models
-from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError
+from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError, may_pass
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
@@ -263,7 +263,7 @@ def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[No
             folder.log(str(error))
             what = "the run stopped; the reason may tell which sites were asked, which its ε counts on being secret"
             fix = f"Read the last line of {folder.path / LOG}, and keep it to yourself; then start again with --resume."
-            raise RunError(what, where=f"round {server.round}", fix=fix) from None
+            raise RunError(what, where=f"round {server.round}", fix=fix, passing=may_pass(error)) from None
 
 
 @contextmanager

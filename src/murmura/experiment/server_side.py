@@ -109,7 +109,7 @@ class ServerSide:
         if len(answered) < (len(self.fleet.sites) if quorum is None else quorum):
             what = f"sites did not join: {'; '.join(self.fleet.events)}"
             fix = f"Look at what the site's owner was told: {SITE_NOTES} in the site's folder."
-            raise RunError(what, where=f"site {missing[0]}", fix=fix)
+            raise RunError(what, where=f"site {missing[0]}", fix=fix, passing=True)
         returned: Callable[[], list[str]] | None = getattr(self.fleet.engine, "returned", None)
         if returned is not None:
             self.server.arriving = lambda round: self._readmit(returned(), round)

@@ -201,7 +201,7 @@ class RunFolder:
         free = shutil.disk_usage(there).free
         if free < needed + MARGIN:
             what = f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + MARGIN) / 2**20:.0f} MiB"
-            raise CheckpointError(what, where=str(self.path), fix="Make room or change run.folder.")
+            raise CheckpointError(what, where=str(self.path), fix="Make room or change run.folder.", passing=True)
 
     def reopen(self) -> None:
         """Forget how the run ended, since it goes on: nobody is to take old results for its own."""

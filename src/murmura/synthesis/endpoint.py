@@ -134,11 +134,13 @@ class Endpoint:
             fix = named if self._key_variable else "Name the environment variable that holds the key"
             raise self._failure(f"refuses the key ({error.status_code})", fix) from error
         except (openai.RateLimitError, openai.InternalServerError) as error:
-            raise self._failure(f"keeps failing ({_said(error)})", "Wait, or send it fewer requests at once") from error
+            fix = "Wait, or send it fewer requests at once"
+            raise self._failure(f"keeps failing ({_said(error)})", fix, passing=True) from error
         except openai.APIStatusError as error:
             raise self._failure(f"cannot write ({_said(error)})", "Check its address and the model's name") from error
         except openai.APIError as error:
-            raise self._failure(f"does not answer ({_said(error)})", "Start it, or check its address") from error
+            fix = "Start it, or check its address"
+            raise self._failure(f"does not answer ({_said(error)})", fix, passing=True) from error
         except (ValueError, TypeError, AttributeError) as error:  # what the client makes of an answer that is none
             raise self._failure("speaks another protocol", "Check its address") from error
 
@@ -162,9 +164,9 @@ class Endpoint:
         key = os.environ[self._key_variable] if self._key_variable else "none"
         return OpenAI(api_key=key, base_url=self._url, timeout=_TIMEOUT, max_retries=_RETRIES)
 
-    def _failure(self, what: str, fix: str) -> RunError:
+    def _failure(self, what: str, fix: str, *, passing: bool = False) -> RunError:
         fix = f"{fix}, then {self._again}: what was answered is kept."
-        return RunError(f"the endpoint {what}", where=self._url, fix=fix)
+        return RunError(f"the endpoint {what}", where=self._url, fix=fix, passing=passing)
 
 
 def _said(error: APIError) -> str:

@@ -267,6 +267,7 @@ class Fleet:
                 where=f"round {self.round}",
                 fix="Bring the sites back and start again with --resume, or lower run.min_replies. "
                 + "; ".join(self.events),
+                passing=True,
             )
 
     def _enter(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:

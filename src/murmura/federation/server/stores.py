@@ -60,9 +60,10 @@ class Stores:
         """
         for answer in self._all("rewind", round, sites=sites):
             if isinstance(answer, Failure):
-                kind = CheckpointError if answer.why == CheckpointError.__name__ else RunError
+                damaged = answer.why == CheckpointError.__name__
+                kind = CheckpointError if damaged else RunError
                 what, fix = f"the site could not go back to round {round} ({answer.why})", "What it said stands above."
-                raise kind(what, where=f"site {answer.site}", fix=fix)
+                raise kind(what, where=f"site {answer.site}", fix=fix, passing=not damaged)
 
     def _require_enough(self, missing: Mapping[str, str]) -> None:
         """Tell of the sites that have not kept their part of the round, and why.
@@ -80,7 +81,7 @@ class Stores:
         left = len(fleet.took_part) - sum(map(len, concerned.values()))
         if told and left < min(fleet.min_replies, len(fleet.took_part)):
             fix = "Bring the sites back and start again with --resume, or lower run.min_replies."
-            raise RunError("; ".join(told), where=f"round {fleet.round}", fix=fix)
+            raise RunError("; ".join(told), where=f"round {fleet.round}", fix=fix, passing=True)
         for one in told:
             fleet.event(one)
 

@@ -244,7 +244,7 @@ def test_a_port_that_is_taken_is_named(made, tmp_path):
     tls = tmp_path / "server.crt", tmp_path / "server.key"
     with pytest.raises(RunError, match="nothing can listen there") as error:
         Gateway(("127.0.0.1", upstream.port), tls, "https://127.0.0.1:1", upstream.certificate)
-    assert str(upstream.port) in str(error.value)
+    assert str(upstream.port) in str(error.value) and error.value.passing
 
 
 def test_a_certificate_that_is_not_there_is_named(made, tmp_path):

@@ -35,7 +35,8 @@ def command(arguments: list[str], home: Path) -> str:
     except FileNotFoundError:
         raise RunError("Flower is not installed", fix="pip install 'murmura[flower]'") from None
     except subprocess.TimeoutExpired:
-        raise RunError(f"'{' '.join(arguments[:2])}' has not ended within {_SECONDS} seconds") from None
+        what = f"'{' '.join(arguments[:2])}' has not ended within {_SECONDS} seconds"
+        raise RunError(what, fix="The machine may have been too busy: start again.", passing=True) from None
     if done.returncode:
         raise RunError(f"'{' '.join(arguments[:2])}' failed: {(done.stderr or done.stdout).strip()[-400:]}")
     return done.stdout

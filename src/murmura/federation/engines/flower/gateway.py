@@ -147,7 +147,8 @@ class Gateway:
         while not self._server.started and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.02)
         if not self._server.started:
-            raise RunError("nothing can listen there", where=where, fix="Stop what does, or choose another port.")
+            fix = "Stop what does, or choose another port."
+            raise RunError("nothing can listen there", where=where, fix=fix, passing=True)
         port: int = self._server.servers[0].sockets[0].getsockname()[1]
         return port
 

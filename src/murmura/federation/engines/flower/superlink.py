@@ -102,9 +102,10 @@ class SuperLink:
         child = Child("Flower's SuperLink", self._program(), environment(self._folder), self._folder / "superlink.log")
         end = time.monotonic() + _START
         while not self._is_listening():
-            if not child.is_alive or time.monotonic() > end:
+            if not (alive := child.is_alive) or time.monotonic() > end:
                 child.end()
-                raise RunError(f"Flower's SuperLink does not start: {child.said}", where=str(self._folder))
+                what = f"Flower's SuperLink does not start: {child.said}"
+                raise RunError(what, where=str(self._folder), passing=alive)  # a machine may have been too busy
             time.sleep(0.1)
         return child
 
