@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.aggregation.mean import StateSum, WeightedMean, too_long
+from murmura.aggregation.mean import PER_NUMBER, StateSum, WeightedMean, too_long
 from murmura.errors import RunError
 from tests.aggregation.means import weighted_mean
 
@@ -195,12 +195,21 @@ def test_sum_is_a_sum() -> None:
 
 @pytest.mark.parametrize(
     ("value", "fits"),
-    [(0.0, True), (8.0, True), (2.0**15, True), (2.0**17, False), (1e38, False), (math.nan, False), (math.inf, False)],
+    [(0.0, True), (8.0, True), (2.0**10, True), (2.0**11, False), (1e38, False), (math.nan, False), (math.inf, False)],
 )
 def test_an_upload_is_not_longer_than_training_makes_it(value: float, fits: bool) -> None:
     upload = {"a": torch.zeros(2, 2), "b": torch.tensor([value, 0.0])}
     sent = {"a": torch.zeros(2, 2), "b": torch.ones(2)}
-    assert too_long(upload, sent) == (None if fits else "'b' is longer than training makes it")
+    told = "'b' is longer than training makes it, unless training.lr is far too high"
+    assert too_long(upload, sent) == (None if fits else told)
+
+
+def test_what_is_told_in_steps_may_be_as_long_as_adams_are() -> None:
+    """Where K = 1, each number of a control variate's change is one step over the rate, and what is taken off it."""
+    sent = {"a": torch.zeros(1000, 1000)}
+    assert too_long({"a": torch.full((1000, 1000), 6.0)}, sent, PER_NUMBER) is None
+    assert too_long({"a": torch.full((1000, 1000), 6.0)}, sent)
+    assert too_long({"a": torch.full((1000, 1000), 9.0)}, sent, PER_NUMBER)
 
 
 def test_what_is_long_already_may_stay_so() -> None:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from murmura.aggregation.mean import FURTHEST
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.frames import answer_of
 from murmura.federation.wire.messages import Failure, Reply
@@ -160,6 +161,19 @@ def test_no_upload_spoils_the_global_adapter_or_stops_the_run_whatever_the_rule(
         [event] = row["events"]
         assert f"the answer of site {LIAR} to 'train' is left out: '" in event and why in event
     assert finite(world) and len(world.server.rows) == 3
+
+
+@pytest.mark.parametrize("options", ARITHMETIC)
+def test_with_what_is_as_long_as_may_be_the_others_go_on(tokenizer, tmp_path, options):
+    """Though it is all that counts: others would stop the run, and be named for it."""
+
+    def bend(reply):
+        longest = {k: torch.full_like(one, FURTHEST / one.numel() ** 0.5) for k, one in reply["adapter"].items()}
+        return with_fields(adapter=longest, examples=10**6)(reply)
+
+    made = method(EveryOther, 3, **ARITHMETIC[options])
+    world = lead(tokenizer, made, tmp_path, engine=lying(bend, "train"), training=SGD)
+    assert finite(world) and [row["events"] for row in world.server.rows] == [[]] * 4
 
 
 @pytest.mark.parametrize("rule", ["mean", "ffa", "fedex", "flora", "flexlora", "fair"])

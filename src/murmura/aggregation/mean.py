@@ -19,22 +19,33 @@ if TYPE_CHECKING:
 # Weights are example counts or shares. Within these bounds weight * float32 neither overflows nor vanishes in float64.
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 
-FURTHEST = 2.0**16
-"""Most by which training makes a tensor longer (L2). A product B·A of two such is below 2³², as are a mean of these and
-a residual, and its cube, which the backward pass of a layer norm has, below 2⁹⁶: float32, which ends at 2¹²⁸, has room
-left for activations. With an adapter far beyond, no site can go on, and nobody would know through whom. Against a site
-that sends less, and still too much, there are robust rules."""
+FURTHEST = 2.0**10
+"""Most by which training makes a tensor longer (L2): honest adapters stay far below. A product B·A of two such is below
+2²⁰. Three of these meet in an MLP with a gate, 2⁶⁰, and a norm squares what comes out, 2¹²⁰: float32, which ends at
+2¹²⁸, has just room left for scale and activations. With an adapter far beyond, no site can go on, and nobody would know
+through whom. A site that sends less, or somewhat too much in each round, can still spoil what is averaged; against it
+there are robust rules."""
+
+_SHARE = 1 / 64
+"""Of its length, by which a tensor that is long already may grow, as embeddings of some whole models are."""
+
+PER_NUMBER = 8.0
+"""The same of each number (in the mean square), where something of the order of a gradient is told, such as a control
+variate: AdamW's step is three times the rate at most, and so is what is taken off it."""
 
 
-def too_long(state: State, sent: State) -> str | None:
+def too_long(state: State, sent: State, per_number: float = 0.0) -> str | None:
     """Why an upload cannot be averaged, in words: a tensor of it is too long, or not finite; None where none is.
 
     Args:
         sent: what training began with, of the same shapes.
+        per_number: how far each number may go in the mean, where that is more than ``FURTHEST`` for a tensor.
     """
     for name, tensor in state.items():
-        if not _norm(tensor) <= FURTHEST + _norm(sent[name]):  # one that overflows in float32 is an infinity
-            return f"'{name}' is longer than training makes it"
+        before = _norm(sent[name])
+        furthest = max(FURTHEST, before * _SHARE, per_number * tensor.numel() ** 0.5)
+        if not _norm(tensor) <= before + furthest:  # one that overflows in float32 is an infinity
+            return f"'{name}' is longer than training makes it, unless training.lr is far too high"
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from murmura.aggregation.mean import too_long
+from murmura.aggregation.mean import PER_NUMBER, too_long
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.server import ServerOptimizer, optimizer_of
 from murmura.federation.forecast import Forecast, SitePart
@@ -144,7 +144,9 @@ class Averaging(Method):
                 return "it counts for nothing"
             if self.rule.config.is_robust:  # which has to do with sites that send anything
                 return None
-            found = (too_long(reply[name], one) for name, one in own.items() if is_state(one))
+            per_number = dict.fromkeys(self.local.releases, PER_NUMBER)
+            states = ((name, one) for name, one in own.items() if is_state(one))
+            found = (too_long(reply[name], one, per_number.get(name, 0.0)) for name, one in states)
             return next(filter(None, found), None)
 
         return unfit

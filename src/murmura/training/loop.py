@@ -48,11 +48,17 @@ class Trained:
 
 
 class NonFiniteLoss(Exception):
-    """A site's loss, or what it trained, is no longer finite. Carries the slot and the step, counted from 1."""
+    """A site's loss, or what it trained, is no longer finite.
 
-    def __init__(self, slot: int, step: int) -> None:
+    Attributes:
+        slot: of the site.
+        step: counted from 1.
+        untrained: whether the loss was none before anything was trained.
+    """
+
+    def __init__(self, slot: int, step: int, *, untrained: bool = False) -> None:
         super().__init__(slot, step)
-        self.slot, self.step = slot, step
+        self.slot, self.step, self.untrained = slot, step, untrained
 
     def told(self, where: str, fix: str) -> RunError:
         """The same as whoever leads the run is told it.
@@ -195,7 +201,7 @@ def _take_steps(
             losses = source.gradients(chosen, done)
         for slot in chosen:
             if finite and not math.isfinite(losses[slot]):
-                raise NonFiniteLoss(slot, done + 1)
+                raise NonFiniteLoss(slot, done + 1, untrained=not done)
             totals[slot] += losses[slot]
         update()
         if watch is not None:

@@ -12,6 +12,8 @@ from murmura.federation.wire.messages import Ask, decode, encode
 from murmura.methods.fedit.config import FedITConfig
 from murmura.methods.fedit.method import FedIT
 from murmura.streams import Stream
+from murmura.training.config import LocalTraining
+from murmura.training.loop import batches
 from tests.federation.world import instructions, make_sites, make_workbench
 from tests.training.helpers import assert_close, random_state
 
@@ -108,11 +110,22 @@ def test_what_the_server_sends_in_place_of_an_adapter_is_refused(runtime, sent, 
 def test_divergence_names_round_site_and_step(runtime):
     sites = [*make_sites(2, 2), Site("ward 7/b", instructions(4, seed=9))]
     cohort = cohort_of(runtime, sites)
-    weights = [[1.0] * 2, [1.0] * 2, [1.0, 1.0, float("nan"), 1.0]]
+    training, weights = LocalTraining(batch_size=2), [[1.0] * 2, [1.0] * 2, [1.0] * 4]
+    late = list(batches(4, training, cohort.streams("private")[2]))[1][0]  # a record of its second step
+    weights[2][late] = float("nan")
+    starts = [random_state(runtime.bank, 0)] * 3
     with pytest.raises(RunError, match="no longer a finite number") as error:
-        cohort.train(cohort.own(), [random_state(runtime.bank, 0)] * 3, 0.01, "private", weights=weights)
-    assert error.value.where.startswith("round 3, site ward 7/b, step ")
+        cohort.train(cohort.own(), starts, 0.01, "private", training, weights=weights)
+    assert error.value.where == "round 3, site ward 7/b, step 2 (private)"
     assert "--resume" in error.value.fix
+
+
+def test_a_site_is_not_blamed_for_an_adapter_that_it_was_sent(runtime):
+    cohort = cohort_of(runtime, make_sites(2))
+    broken = {name: torch.full_like(tensor, 1e30) for name, tensor in random_state(runtime.bank, 0).items()}
+    with pytest.raises(RunError, match="before anything is trained: so it is the adapter that") as error:
+        cohort.train(cohort.own(), [broken], 0.01, "private")
+    assert "not of this site or its records" in error.value.fix
 
 
 def test_a_residual_that_no_rule_of_the_run_makes_is_refused(runtime):

@@ -280,7 +280,7 @@ def test_divergence_stops_the_run_and_it_can_go_on_with_a_lower_rate(tokenizer, 
         train.declaration = FedIT.train.declaration
 
     config = FedITConfig(rounds=3)
-    with pytest.raises(RunError, match="no longer a finite number") as error:
+    with pytest.raises(RunError, match="not a finite number before anything is trained") as error:
         lead(tokenizer, Diverging(config), tmp_path)
     assert error.value.where == "round 2, site site-1, step 1 (private)"
     saved = latest(tmp_path / "checkpoint")

@@ -185,7 +185,20 @@ class Cohort:
                     **{"frozen": self.rule.frozen(self.round), **options},
                 )
             except NonFiniteLoss as error:
-                raise self.diverged(error.slot, f"step {error.step} ({purpose})") from None
+                when = f"step {error.step} ({purpose})"
+                raise (self._unfit_to_begin if error.untrained else self.diverged)(error.slot, when) from None
+
+    def _unfit_to_begin(self, slot: int, when: str) -> RunError:
+        """What is told where the loss was no finite number before anything was trained."""
+        return RunError(
+            "the loss is not a finite number before anything is trained: so it is the adapter that the site was given",
+            where=self._where(slot, when),
+            fix="That comes of what was trained and averaged before, and not of this site or its records. Start over "
+            "with a lower training.lr, or with an aggregation.rule against sites that lie.",
+        )
+
+    def _where(self, slot: int, when: str) -> str:
+        return f"round {self.round}, site {self.sites[slot].name}, {when}"
 
     def diverged(self, slot: int, when: str) -> RunError:
         """What is told where training comes to no finite number.
@@ -196,7 +209,7 @@ class Cohort:
         """
         return RunError(
             "the loss or the adapter is no longer a finite number",
-            where=f"round {self.round}, site {self.sites[slot].name}, {when}",
+            where=self._where(slot, when),
             fix="Lower training.lr, or look at this site's records. The last checkpoint is intact: "
             "change the option and start with --resume.",
         )
