@@ -184,6 +184,12 @@ def test_an_answer_that_was_allowed_again_is_in_the_sum_of_all_runs(tmp_path):
     runs_of(tmp_path, allow, "one", promise(4.0)).enter("first", more=True)
     with pytest.raises(RefusedError, match=r"the 2 before it promise ε = 8\.500"):
         runs_of(tmp_path, allow, "one", promise(0.5)).enter("second")
+    with pytest.raises(RefusedError, match=r"one answer more.* and the 2 before it promise ε = 12\.000"):
+        runs_of(tmp_path, allow, "one", promise(4.0)).enter("first", more=True)
+    assert len((tmp_path / "runs.journal").read_text().splitlines()) == 2
+    asked = Allow(ask=True, epsilon=8.0)  # about each run, and --again is the owner's word
+    consent(tmp_path, "one", "shown")
+    runs_of(tmp_path, asked, "one", promise(4.0)).enter("first", more=True)
 
 
 ALIKE, RENAMED, CHANGED = ("north", "digest"), ("south", "digest"), ("north", "changed")

@@ -160,14 +160,27 @@ class OwnersWord:
             PrivacyError: the journal of consents is damaged or was edited.
         """
         if not self.allow.ask:
-            return None if self.allow.epsilon is None else self._exceeded(self.allow.epsilon, before)
+            return self._beyond("this run", before)
         last = _last(_lines(self.folder), self.experiment)
         if last is None:
             return _MISSING
         used = _answered_since(last, self.experiment, before)
         return None if used is None else _USED.format(used)
 
-    def _exceeded(self, limit: float, before: Sequence[Mapping[str, Any]]) -> str | None:
+    def exceeded(self, before: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why an answer that ``murmura site start --again`` allows may not be given after all: it spends as much as
+        another run. None where it may, or the owner is asked about each run, and so has been."""
+        return None if self.allow.ask else self._beyond("one answer more, which counts as another run,", before)
+
+    def _beyond(self, asked: str, before: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why what is asked is beyond the owner's limit for all runs together; None where it is not.
+
+        Args:
+            asked: a name for it.
+        """
+        limit = self.allow.epsilon
+        if limit is None:
+            return None
         allows = (
             f"the owner allows ε = {limit:g} at δ = {self.allow.delta:g}, for all runs together, of which "
             f"{RUNS_JOURNAL} tells: a new folder of the site takes it along"
@@ -185,7 +198,7 @@ class OwnersWord:
         if epsilon <= _exact(limit) and delta <= _exact(self.allow.delta):
             return None
         spent = f"ε = {bound(float(epsilon))} at δ = {float(delta):g}"
-        return f"this run and the {len(before)} before it promise {spent} together, and {allows}"
+        return f"{asked} and the {len(before)} before it promise {spent} together, and {allows}"
 
 
 def missing_consent(folder: Path, file: SiteFile, experiment: str) -> str | None:

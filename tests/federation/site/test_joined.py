@@ -39,6 +39,9 @@ class Once:
     def objection(self, before):
         return "one run is enough" if before else None
 
+    def exceeded(self, before):
+        return "that was enough" if len(before) > 1 else None
+
     def noted(self):
         return {"noted": True}
 
@@ -128,6 +131,9 @@ def test_an_answer_more_than_the_run_was_planned_to_ask_for_counts_as_another_ru
     assert not runs.enter("a") and not runs.enter("a", more=True) and not runs.enter("a")
     first, second = (line.partition(" ")[2] for line in (tmp_path / "runs").read_text().splitlines())
     assert first == second
+    with pytest.raises(RefusedError, match="that was enough"):
+        runs.enter("a", more=True)
+    assert len((tmp_path / "runs").read_text().splitlines()) == 2
 
 
 def test_a_site_that_is_started_again_notes_the_answer_that_is_more_than_planned(tmp_path):
@@ -138,6 +144,19 @@ def test_a_site_that_is_started_again_notes_the_answer_that_is_more_than_planned
         assert [asked("first"), asked("first", "count")] == ["answered", expected]
         host.close()
     assert len((tmp_path / "north" / "runs.journal").read_text().splitlines()) == 2
+
+
+def test_of_an_answer_more_that_is_refused_after_all_its_owner_reads_that_alone(tmp_path):
+    owner = Once()
+    owner.exceeded = lambda before: "there is no room for it"
+    for again, expected in ((False, "answered"), (True, "RefusedError")):
+        asked, host = started(tmp_path / "north", owner)
+        host.verbs[0] = Planned()
+        host.sites["north"].answered = Answered(tmp_path / "answers", again=again)
+        assert [asked("first"), asked("first", "count")] == ["answered", expected]
+        host.close()
+    notes = (tmp_path / "north" / "notes.txt").read_text()
+    assert "there is no room for it" in notes and "is answered for the" not in notes
 
 
 def test_where_nobody_is_asked_nothing_is_noted(tmp_path):

@@ -225,7 +225,7 @@ class Host:
         if site.run != ask.run and not (site.run is None and ask.verb == _JOIN):
             return self._of_another(ask, site)
         run, verbs = ask.run, owner(self.verbs, ask.verb)
-        most, more = verbs.answers(ask.verb), False
+        most, more, notes = verbs.answers(ask.verb), False, list[str]()
         try:
             if ask.verb == _JOIN or not verbs.is_free(ask.verb):
                 site.runs.require(run)
@@ -233,18 +233,19 @@ class Host:
                 measures = verbs.declaration(ask.verb).measures
                 count, of = (site.measured, run) if measures else (site.answered, None)
                 if told := count.enter(ask.verb, ask.round, most, of):
-                    site.tell(f"Round {ask.round}: {told}")
+                    notes.append(f"Round {ask.round}: {told}")
                     more = not measures
-            if verbs.is_free(ask.verb):
-                return None
-            if site.budget is not None:
-                cost = verbs.cost(ask.verb, site.size, self.runtime.training)
-                if cost is None:
-                    site.budget.lose(run, f"no ε covers what verb {ask.verb} releases")
-                else:
-                    site.budget.reserve(run, cost)
-            if told := site.runs.enter(run, more=more):  # last: a refused answer tells nothing of records
-                site.tell(told)
+            if not verbs.is_free(ask.verb):
+                if site.budget is not None:
+                    cost = verbs.cost(ask.verb, site.size, self.runtime.training)
+                    if cost is None:
+                        site.budget.lose(run, f"no ε covers what verb {ask.verb} releases")
+                    else:
+                        site.budget.reserve(run, cost)
+                if told := site.runs.enter(run, more=more):  # last: a refused answer tells nothing of records
+                    notes.append(told)
+            for one in notes:  # of what is answered, and not of what was refused after all
+                site.tell(one)
         except MurmuraError as error:
             return error
         return None

@@ -33,6 +33,14 @@ class Owner(Protocol):
             before: what was noted of each run before it.
         """
 
+    def exceeded(self, before: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why one answer more than the present run was planned to ask for may not be given, though it was allowed; None
+        where it may.
+
+        Args:
+            before: as of ``objection``; the run itself is among them.
+        """
+
     def noted(self) -> Mapping[str, Any]:
         """What is noted of it."""
 
@@ -72,7 +80,7 @@ class Joined:
             What to tell the site's owner; empty for nothing.
 
         Raises:
-            RefusedError: as ``require``.
+            RefusedError: as ``require``; or there is no room for one answer more.
             CheckpointError: it cannot be entered, so that nothing may leave.
         """
         if self._owner is None:
@@ -80,7 +88,10 @@ class Joined:
         noted = self._noted(run, self._owner)
         if noted and not more:
             return ""
-        self.require(run)
+        if noted is None:
+            self.require(run)
+        elif objection := self._owner.exceeded(self._before()):
+            raise RefusedError(objection, fix=OWNERS)
         line = noted or {"run": run, "experiment": self._owner.experiment, **self._owner.noted()}
         if self._account is not None:
             self._account.answered(line)  # first, so that no run is known here alone
