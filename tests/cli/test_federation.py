@@ -177,6 +177,10 @@ def test_a_run_is_measured_on_the_records_of_its_federation(with_heart, option):
     [
         ({"budget": {"folder": "accounts", "epsilon": 2.0}}, "write it into the site's site.toml"),
         ({"data": {"skip_bad": True}}, "data.skip_bad"),
+        (
+            {"data": {"few_shot": {"clusters": 2}, "sites": {"by": "partition", "count": 2, "scheme": "iid"}}},
+            "data.few_shot",
+        ),
         ({"data": {"sites": {"records": 2}}}, "data.sites.records"),
     ],
 )

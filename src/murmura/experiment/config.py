@@ -236,7 +236,11 @@ class Experiment(Section):
         if self.budget.folder is not None:
             fix = "Leave [budget] out, and have each owner write it into the site's site.toml."
             raise ConfigError("a budget is for the owner of each site to set", where="budget.folder", fix=fix)
-        unheard = {"data.skip_bad": self.data.skip_bad, "data.sites.records": self.data.sites.records}
+        unheard = {
+            "data.skip_bad": self.data.skip_bad,
+            "data.few_shot": self.data.few_shot,
+            "data.sites.records": self.data.sites.records,
+        }  # where the records of `train` come from, and who has which, goes with it
         for where, given in unheard.items():
             if given:
                 what = "sites take part with all records of their own file, in which none may be bad"
