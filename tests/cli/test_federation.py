@@ -204,7 +204,8 @@ def test_sites_with_records_of_their_own_get_a_file_to_fill_in(file, tmp_path):
     held = json.loads((tmp_path / "heldout.jsonl").read_text().splitlines()[0])  # a record that is measured on
     write_lines(folder / "north" / "records.jsonl", [*rows, held])
     told = murmura("site", "init", folder / "north")
-    assert "1 held-out record that a site has too is left out" in " ".join(told.split())
+    assert "1 record that the run is measured on is left out: " in " ".join(told.split())
+    assert "records.jsonl:5" in told and "a site has too" not in told  # its own, and the held-out one stays
     assert json.loads(told[told.index("{") : told.index("}") + 1])["records"] == 4
     assert "records.jsonl" in murmura("site", "init", folder / "south", fails=True)
 

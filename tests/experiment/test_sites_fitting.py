@@ -284,7 +284,7 @@ def test_a_real_site_takes_part_with_what_a_simulation_gives_it(make, tmp_path, 
     told = capsys.readouterr().err
     for words in (
         "8 records do not fit 128 tokens (data.max_length) and are left out",
-        "4 held-out records that a site has too are left out",
+        "4 records that the run is measured on are left out",
         "8 records are left out, of persons with more than data.records_per_user",
     ):
         assert words in told

@@ -45,12 +45,13 @@ class Placed:
 class Unused:
     """A record that nobody trains on and nothing is measured on, and why; ``why`` quotes no text of it.
 
-    ``cause`` is "bad" for one that cannot be used, "overlap" for a held-out one that a site has too, "user" for one
-    more of a person than a site may have, and "long" for one that does not fit the model. ``site`` is as of ``Placed``.
+    ``cause`` is "bad" for one that cannot be used, "overlap" for a held-out one that a site has too, "measured" for one
+    of a real site's that is held out, "user" for one more of a person than a site may have, and "long" for one that
+    does not fit the model. ``site`` is as of ``Placed``.
     """
 
     where: Place
-    cause: Literal["bad", "overlap", "user", "long"]
+    cause: Literal["bad", "overlap", "measured", "user", "long"]
     why: str
     site: str | None = None
 
@@ -143,7 +144,7 @@ def tell(unused: Sequence[Unused], room: str, what: str = "record") -> None:
     Args:
         room: what those that are too long do not fit, in words.
     """
-    for cause in ("bad", "overlap", "user", "long"):
+    for cause in ("bad", "overlap", "measured", "user", "long"):
         places = sorted((one.where for one in unused if one.cause == cause), key=lambda at: (at.file, at.number))
         if places:
             say(f"{_not_used(cause, len(places), what, room)}: {_few(list(map(str, places)))}")
@@ -155,6 +156,8 @@ def _not_used(cause: str, count: int, what: str, room: str) -> str:
         return f"{count} bad {named} {are} left out"
     if cause == "overlap":
         return f"{count} held-out {named} that a site has too {are} left out"
+    if cause == "measured":
+        return f"{count} {named} that the run is measured on {are} left out"
     if cause == "user":
         return f"{count} {named} {are} left out, of persons with more than data.records_per_user"
     return f"{count} {named} {do} not fit {room} and {are} left out"

@@ -239,7 +239,7 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
         rows, unused = fitting(rows, experiment.data.model_copy(update={"skip_bad": True}), reading)
     measured = _agreed(Path(file.federation))
     listed = [place for place, row in enumerate(rows) if digest([row.record.identity]) in measured]
-    rows = _without(rows, listed, unused, "overlap", "the run is measured on it")
+    rows = _without(rows, listed, unused, "measured", "the run is measured on it")
     if most is not None and loaded.users is not None:
         own, users = [row.record for row in rows], [row.user for row in rows]
         stay = set(bounded(own, users, most, Stream(0)))  # the same in every run: a site's records have a digest
@@ -255,7 +255,7 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
 
 
 def _without(
-    rows: Sequence[Placed], places: Sequence[int], unused: list[Unused], cause: Literal["overlap", "user"], why: str
+    rows: Sequence[Placed], places: Sequence[int], unused: list[Unused], cause: Literal["measured", "user"], why: str
 ) -> list[Placed]:
     """All but those at some places, which are noted as unused."""
     unused += [Unused(rows[place].where, cause, why, rows[place].site) for place in places]
