@@ -131,8 +131,9 @@ class SuperLink:
         """Make the sites' keys known to it, as far as it does not know them from before."""
         path = self._folder / "nodes.json"
         try:
-            known = dict(json.loads(path.read_text())) if path.exists() else {}
-        except (ValueError, TypeError, RecursionError):
+            read = json.loads(path.read_text()) if path.exists() else {}
+            known = {site: (str(key), int(node)) for site, (key, node) in read.items()}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             fix = f"Remove {self._folder}; sites need nothing new."
             raise RunError("which sites' keys Flower knows is damaged", where=str(path), fix=fix) from None
         for site, (key, node) in list(known.items()):
