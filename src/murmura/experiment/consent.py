@@ -189,10 +189,12 @@ class OwnersWord:
         for run, one in [*((f"run '{line['run']}'", line["promised"]) for line in before), ("this run", self.promised)]:
             if one is None or not math.isfinite(one["epsilon"]):
                 return f"what {run} promises is not known, and {allows}"
+            if "adjacency" not in one:
+                return f"under which adjacency {run} promises it was not noted by an earlier version, and {allows}"
             known.append(one)
         if len({one["unit"] for one in known}) > 1:
             return f"this run and those before it protect records and whole sites, and {allows}"
-        if len({one.get("adjacency") for one in known}) > 1:
+        if len({one["adjacency"] for one in known}) > 1:
             return f"this run and those before it have different adjacencies, whose ε do not add up, and {allows}"
         epsilon, delta = (sum(_exact(one[name]) for one in known) for name in ("epsilon", "delta"))
         if epsilon <= _exact(limit) and delta <= _exact(self.allow.delta):
