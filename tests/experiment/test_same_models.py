@@ -87,13 +87,30 @@ def test_it_may_lie_elsewhere_beside_files_that_nothing_reads(asked, tmp_path):
 
 
 @pytest.mark.parametrize("noted", [None, "[]"])
-def test_what_nobody_has_noted_is_not_compared(asked, tmp_path, noted):
+def test_what_nobody_has_noted_is_not_compared_and_told(asked, tmp_path, capsys, noted):
     """Of a model that its maker had not at hand, or by an earlier version."""
     folder = found(prepare(asked), tmp_path / "many", "127.0.0.1")["heart"]
     note = folder.parent / FEDERATION / MODEL_DIGESTS
     note.unlink() if noted is None else note.write_text(noted)
     other_weights(tmp_path / "model")
     open_sites([folder]).close()
+    terms(folder)
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"nobody has compared model.name = {tmp_path / 'model'} with what other members have" in told
+
+
+def test_what_was_compared_is_not_told(asked, tmp_path, capsys):
+    terms(found(prepare(asked), tmp_path / "many", "127.0.0.1")["heart"])
+    assert "nobody has compared" not in capsys.readouterr().err
+
+
+def test_a_server_tells_what_nobody_has_noted(asked, tmp_path, no_page, capsys):
+    federation = founded(asked, tmp_path / "many")
+    (federation.folder / FEDERATION / MODEL_DIGESTS).unlink()
+    near = Near(federation)
+    run(federation.experiment, deployment=near)
+    near.leave()
+    assert "nobody has compared model.name = " in capsys.readouterr().err
 
 
 def test_whoever_makes_one_is_told_that_nothing_of_its_model_is_noted(asked, tmp_path, monkeypatch, capsys):

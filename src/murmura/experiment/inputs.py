@@ -15,6 +15,7 @@ from murmura.errors import CheckpointError, ModelError, explaining
 from murmura.experiment.config import Experiment
 from murmura.experiment.resources import declared
 from murmura.experiment.validate import method_of
+from murmura.progress import say
 from murmura.resources import Side, full_name
 from murmura.retrieval.pool import MANIFEST
 from murmura.runs import files
@@ -78,11 +79,7 @@ def require_same_models(federation: Path, experiment: Experiment, side: Side, *,
         ModelError: one is another, or cannot be fetched.
         CheckpointError: what is noted of them is damaged.
     """
-    try:
-        noted = {one.option: one.files for one in files.rows(federation / MODEL_DIGESTS, Input) or ()}
-    except CheckpointError as error:
-        error.fix = "Get it from whoever made the federation."
-        raise
+    noted = _noted_of(federation)
     if fetch and "model.name" in noted:
         models.resolve(experiment.model.name)
     for one in _noted(found for found in _models(experiment, (side,)) if found[0] in noted):
@@ -93,6 +90,30 @@ def require_same_models(federation: Path, experiment: Experiment, side: Side, *,
                 "made anew with this model."
             )
             raise ModelError(what, where=f"{one.option} = {one.name} (in {models.kept(one.name)})", fix=fix)
+
+
+def tell_unnoted_models(federation: Path, experiment: Experiment) -> None:
+    """Say which models that sites use are not compared with those of other members, since nothing is noted of them.
+
+    Raises:
+        CheckpointError: what is noted of them is damaged.
+    """
+    noted = _noted_of(federation)
+    if names := [f"{option} = {name}" for option, name, *_ in _models(experiment, ("site",)) if option not in noted]:
+        say(
+            f"nobody has compared {listing(names)} with what other members have: nothing is noted of that in "
+            f"{federation / MODEL_DIGESTS}. Under the same name theirs may be another: get that file if it is missing, "
+            "or have the federation made anew on a machine that has the model"
+        )
+
+
+def _noted_of(federation: Path) -> dict[str, Mapping[str, str]]:
+    """The files of each model that a federation's maker had at hand, by its option."""
+    try:
+        return {one.option: one.files for one in files.rows(federation / MODEL_DIGESTS, Input) or ()}
+    except CheckpointError as error:
+        error.fix = "Get it from whoever made the federation."
+        raise
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
 from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
-from murmura.experiment.inputs import inputs, inputs_of, require_same_models
+from murmura.experiment.inputs import inputs, inputs_of, require_same_models, tell_unnoted_models
 from murmura.experiment.precision import automatic, multiplied_in, slow
 from murmura.experiment.prepare import Plan, prepare, require_apart
 from murmura.experiment.resume import Past, drop_refused, restored, tables
@@ -122,7 +122,9 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
     elif plan.method.traits.trained_at == "server":
         models.resolve(plan.experiment.model.name)  # fetched now, so that it is noted which it is
     if deployment:  # and held to it now: what this machine had not is here
-        require_same_models(deployment.federation.folder / names.FEDERATION, plan.experiment, "server")
+        shared = deployment.federation.folder / names.FEDERATION
+        require_same_models(shared, plan.experiment, "server")
+        tell_unnoted_models(shared, plan.experiment)
     if plan.pool:
         require_whole(plan.experiment, plan.pool, context.loader)
     if records.canaries:

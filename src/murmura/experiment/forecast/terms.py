@@ -14,7 +14,7 @@ from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import digest_of
 from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
-from murmura.experiment.inputs import require_same_models
+from murmura.experiment.inputs import require_same_models, tell_unnoted_models
 from murmura.experiment.model_spec import ModelSpec, model_spec
 from murmura.experiment.reading import reading
 from murmura.experiment.site_file import AskedOf, SiteFile
@@ -94,6 +94,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
     federation = Path(file.federation)
     experiment = experiment_of(federation)
     require_same_models(federation, experiment, "site")
+    tell_unnoted_models(federation, experiment)
     method, model = method_of(experiment), _model(experiment)
     meets = reading(experiment, model.tokenizer, model.config, masked=model.masked) if model else None
     records = records_of(file, experiment, meets, told=True)
