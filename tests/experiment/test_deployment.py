@@ -1,9 +1,12 @@
 """Sites on machines of their own give what a simulation gives, over a real SuperLink with TLS and keys."""
 
+import errno
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from murmura import atomic
 from murmura.errors import DataError, RunError
 from murmura.experiment.consent import consent, digest_of, withdraw
 from murmura.experiment.federation import Federation, admit, expel, introduce
@@ -148,7 +151,7 @@ def test_a_second_run_takes_a_consent_and_a_new_process_and_says_which_lacks(mak
     federation = founded(make(**QUIET), tmp_path / "many")
     own, near = federation.folder / "heart", Living(federation)
     run(federation.experiment, deployment=near)
-    with pytest.raises(RunError, match=r"did not join.*notes\.txt in the site's folder") as error:
+    with pytest.raises(RunError, match=r"did not join.*notes\.txt in the site's folder, and what") as error:
         run(federation.experiment, overwrite=True, deployment=near)
     assert error.value.passing
     assert "`murmura site consent`, given again" in (own / "notes.txt").read_text()
@@ -161,6 +164,25 @@ def test_a_second_run_takes_a_consent_and_a_new_process_and_says_which_lacks(mak
     after = Near(federation)
     run(federation.experiment, overwrite=True, deployment=after)
     after.leave()
+
+
+def test_a_full_disk_at_a_site_is_told_there_and_to_the_server_by_its_class(
+    make, tmp_path, no_page, monkeypatch, capsys
+):
+    """Not in its notes, which are on that disk."""
+    federation, append = founded(make(**QUIET), tmp_path / "many"), atomic.append
+
+    def full(path, data):
+        if path.parent.name == "heart":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(path, data)
+
+    monkeypatch.setattr(atomic, "append", full)
+    near = Near(federation)
+    with pytest.raises(RunError, match=r"site heart did not answer 'join': CheckpointError\. Look at"):
+        run(federation.experiment, deployment=near)
+    near.leave()
+    assert "heart/released.journal: " in (told := capsys.readouterr().err) and "No space left on device" in told
 
 
 def test_a_run_does_not_go_on_without_a_member_that_was_removed(make, tmp_path, no_page):

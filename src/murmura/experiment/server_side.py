@@ -108,7 +108,8 @@ class ServerSide:
         missing = [site for site in self.fleet.sites if site not in answered]
         if len(answered) < (len(self.fleet.sites) if quorum is None else quorum):
             what = f"sites did not join: {'; '.join(self.fleet.events)}"
-            fix = f"Look at what the site's owner was told: {SITE_NOTES} in the site's folder."
+            told = f"{SITE_NOTES} in the site's folder, and what its process prints"
+            fix = f"Look at what the site's owner was told: {told}."
             raise RunError(what, where=f"site {missing[0]}", fix=fix, passing=True)
         returned: Callable[[], list[str]] | None = getattr(self.fleet.engine, "returned", None)
         if returned is not None:
