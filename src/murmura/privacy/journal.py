@@ -84,7 +84,7 @@ class Journal:
         text = json.dumps(line)
         digest = _chained(_head(self._digests), text)
         if self.path is not None:
-            with explaining(f"the {self.what} cannot be written", self.path, "then start again with --resume"):
+            with explaining(f"the {self.what} cannot be written", self.path, "then start again (a run with --resume)"):
                 atomic.append(self.path, f"{digest} {text}\n".encode())
         self.lines.append(json.loads(text))
         self._digests.append(digest)
