@@ -106,7 +106,9 @@ def test_a_service_begins_a_run_resumes_it_and_leaves_a_finished_one_alone(with_
     assert "resume False" in murmura(*words, fails=True)
     write_run(tmp_path / "run", finished=False)
     assert "resume True" in murmura(*words, fails=True)
-    (tmp_path / "run" / "summary.json").write_text("{}")  # as a machine that starts again finds it
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    assert "resume True" in murmura(*words, fails=True)  # it was killed before it had its page
+    (tmp_path / "run" / "report.html").touch()  # as a machine that starts again finds it
     assert "the run is finished, and there is nothing to do" in " ".join(murmura(*words).split())
     assert "--resume and --go-on exclude each other" in murmura(*words, "--resume", fails=True)
 

@@ -75,7 +75,7 @@ def serve(
         fix = "Make a new federation of the changed experiment: `murmura federation new`."
         raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)
     kept = runs.RunFolder(federation.experiment.run.path)
-    if go_on and kept.is_finished:  # whatever starts it again: to resume would drop what it has come to
+    if go_on and kept.is_finished and kept.report.exists():  # to resume would drop what it has come to since
         typer.echo(f"{kept.path}: the run is finished, and there is nothing to do. Report: {kept.report}")
         return
     deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)
