@@ -13,6 +13,8 @@ from murmura.experiment import federation
 from murmura.experiment.site_side import open_sites
 from murmura.federation.address import PORT, joined, split
 from murmura.federation.site.identity import read_roster
+from murmura.runs.folder import RunFolder
+from murmura.training.config import LoraSpec
 from tests.experiment.small import experiment, write_data, write_lines
 from tests.report.runs import write_run
 
@@ -104,11 +106,13 @@ def test_a_service_begins_a_run_resumes_it_and_leaves_a_finished_one_alone(with_
     monkeypatch.setattr("murmura.experiment.run.run", run)
     words = ("serve", with_heart, "--go-on", "--set", f"run.folder={tmp_path / 'run'}")
     assert "resume False" in murmura(*words, fails=True)
-    write_run(tmp_path / "run", finished=False)
-    assert "resume True" in murmura(*words, fails=True)
-    (tmp_path / "run" / "summary.json").write_text("{}")
+    folder = RunFolder(write_run(tmp_path / "run"))
     assert "resume True" in murmura(*words, fails=True)  # it was killed before it had its page
-    (tmp_path / "run" / "report.html").touch()  # as a machine that starts again finds it
+    folder.report.touch()
+    own = federation.Federation.load(with_heart).experiment
+    folder.config.write_text(own.model_copy(update={"lora": LoraSpec(rank=3)}).dump(), encoding="utf-8")
+    assert "resume True" in murmura(*words, fails=True)  # it is another experiment's, which to resume is refused
+    folder.config.write_text(own.dump(), encoding="utf-8")
     assert "the run is finished, and there is nothing to do" in " ".join(murmura(*words).split())
     assert "--resume and --go-on exclude each other" in murmura(*words, "--resume", fails=True)
 

@@ -1,5 +1,6 @@
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from murmura.compare.outcome import (
     compared,
     frontier,
     guaranteed,
+    with_search,
 )
 from murmura.privacy import odometer
 from murmura.privacy.standing import rounded
@@ -102,6 +104,19 @@ class TestGuaranteed:
         own = final.last.privacy
         every = odometer.together([odometer.read(one) for one in folders.values()], own["unit"], own["delta"])
         assert why == "" and alone == own["epsilon"] and whole == rounded(every.value, 8.0) >= every.value > alone
+
+    def test_what_a_run_names_itself_counts_too_unless_it_has_moved_along(self, folders, tmp_path):
+        """The file of a comparison may name it no more; and a comparison may lie elsewhere than it was made."""
+        searched, final = [folders["search-a"]], read(folders["final"])
+        whole, _ = guaranteed([folders["search-a"], folders["search-b"]], [final])
+        named = replace(final, chosen_by=(folders["search-b"],))
+        assert guaranteed(searched, [named]) == (whole, "")
+        arm = replace(result(tmp_path, "arm", [1.0]), searched=searched, epsilon=whole)
+        assert with_search(arm, named).chosen_by == (*searched, folders["search-b"])
+        moved = replace(final, chosen_by=(tmp_path / "before" / "search-a",))
+        assert guaranteed(searched, [moved]) == guaranteed(searched, [final])
+        lost = replace(final, chosen_by=(tmp_path / "before" / "search-c",))
+        assert guaranteed(searched, [lost])[0] is None
 
     def test_a_ledger_that_was_edited_leaves_none_though_the_run_still_tells_one(self, folders):
         final, [ledger, *_] = read(folders["final"]), sorted((folders["final"] / "private").glob(f"*/{PRIVACY_LEDGER}"))

@@ -13,8 +13,11 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.sending import Sending
+from murmura.privacy import odometer
+from murmura.privacy.standing import chosen_in_turn
 from murmura.runs import read_all
 from murmura.runs.names import CONFIG, ENVIRONMENT
+from murmura.units import bound
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -113,6 +116,68 @@ def test_a_run_counts_once_however_it_is_written(make, tmp_path, monkeypatch):
     assert told[0] == told[1] > read_all([before])[0].last.privacy["epsilon"]
 
 
+def chain(make, tmp_path, **more):
+    """Runs of one step, each of which was chosen by the one before; their ε."""
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}} | more
+    told, before = [], []
+    for name in "abc":
+        folder = tmp_path / name
+        told.append(run(make(run={"folder": str(folder), "chosen_by": before}, **options)).rows[-1]["epsilon"])
+        before = [str(folder)]
+    return told
+
+
+def test_what_a_run_was_chosen_by_may_have_been_chosen_itself(make, tmp_path):
+    told = chain(make, tmp_path)
+    every = [odometer.read(tmp_path / name) for name in "abc"]
+    for count, epsilon in enumerate(told[1:], start=2):
+        assert epsilon == pytest.approx(odometer.together(every[:count], "record", 1e-5).value)
+    assert told[0] < told[1] < told[2]
+    assert chosen_in_turn([tmp_path / "c"]) == [tmp_path / name for name in "cba"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.toml", "run = 3"),
+        ("private/@run/records.jsonl", '{"sites": 3}'),
+        ("config.toml", "[run]\nchosen_by = 3"),
+    ],
+)
+def test_of_a_run_whose_files_are_damaged_no_epsilon_is_told_and_the_run_ends(make, tmp_path, file, text):
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    before = run(make(run={"folder": str(tmp_path / "before")}, **options)).folder
+    asked = make(run={"chosen_by": [str(before)]}, **options)
+    (before / file).write_text(text, encoding="utf-8")
+    assert any("After the last round no ε will be told" in note for note in dry_run(asked).notes)
+    done = run(asked)
+    told = done.rows[-1]["privacy"]
+    assert told["epsilon"] is None and str(tmp_path) not in told["refused"]
+    assert told["alone"] > 0
+
+
+def test_runs_that_are_named_after_the_last_round_count_too(make, tmp_path, monkeypatch, capsys):
+    """It was stopped before it had its card; what it had spent by then is told with what it was chosen by."""
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    first, second = (run(make(run={"folder": str(tmp_path / name)}, **options)).folder for name in ("first", "second"))
+    where = {"folder": str(tmp_path / "third")}
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as stopped:
+        patch.setattr("murmura.experiment.run._finish", stop)
+        run(make(run={**where, "chosen_by": [str(first)]}, **options))
+    both = odometer.together([odometer.read(first), odometer.read(second)], "record", 1e-5).value
+    assert f"ε = {bound(both)}" in stopped.value.cost
+    done = run(make(run={**where, "chosen_by": [str(first), str(second)]}, **options), resume=True)
+    every = [odometer.read(place) for place in (first, second, done.folder)]
+    epsilon = odometer.together(every, "record", 1e-5).value
+    assert done.rows[-1]["epsilon"] == pytest.approx(epsilon) and epsilon > both
+    assert f"ε = {bound(epsilon)}" in (done.folder / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert read_all([done.folder])[0].last.values["epsilon"] == done.rows[-1]["epsilon"]
+
+
+def stop(*arguments):
+    raise KeyboardInterrupt
+
+
 def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_runs(make, monkeypatch, tmp_path):
     """An ε counts them all; and where their ledgers are gone, or may not be read, there is none with them."""
     options = {"method": PRIVATE | {"rounds": 2}, "training": ONE_STEP, "evaluation": {"attacks": False}}
@@ -133,7 +198,7 @@ def test_what_a_run_was_chosen_by_is_said_also_after_it_was_resumed_with_other_r
     done = run(then, resume=True)
     assert read_all([done.folder])[0].chosen_by == (Path(gone), Path(also))
     told = "with the runs by which its options were chosen: the ledgers of this run cannot be read (Permission denied)"
-    assert done.rows[-1]["epsilon"] is None and done.rows[-1]["privacy"]["refused"] == f"{told} ({gone})"
+    assert done.rows[-1]["epsilon"] is None and done.rows[-1]["privacy"]["refused"] == told
     assert [row["epsilon"] is None for row in done.rows] == [True, False, True]  # before training there is none
 
 

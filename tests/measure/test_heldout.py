@@ -9,6 +9,7 @@ from scipy.stats import ttest_1samp
 from murmura.data.records import Instruction
 from murmura.generation.writer import Completion
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.figure import interval
 from murmura.measure.heldout import continuations, measure
 from murmura.measure.text import rouge_l
 from murmura.progress import collect_phases
@@ -66,7 +67,7 @@ def test_non_members_are_completed_only_if_wanted(bench, public):
 
 
 def test_how_sure_the_mean_over_answers_is_follows_from_how_they_differ(bench, monkeypatch):
-    """Student's interval over texts, as scipy has it; none of those that are all alike."""
+    """Student's interval over texts, as scipy has it; of those that are all alike, that of a share."""
     records = [Instruction("name it", word, "the dose daily") for word in WORDS[:4]]
     public = EvaluationSet(INSTRUCTION, records, sample=4)
     scripted(bench, monkeypatch, ["the dose daily", "the dose", "the dose", "rash"])
@@ -77,7 +78,8 @@ def test_how_sure_the_mean_over_answers_is_follows_from_how_they_differ(bench, m
     assert (found["heldout_rouge_low"], found["heldout_rouge_high"]) == pytest.approx((max(low, 0.0), min(high, 1.0)))
     scripted(bench, monkeypatch, ["rash"] * 4)
     [found] = measure(bench, public, adapters(bench, 1))
-    assert found["heldout_rouge"] == 0.0 and found["heldout_rouge_n"] == 4 and "heldout_rouge_low" not in found
+    assert found["heldout_rouge"] == 0.0 and found["heldout_rouge_n"] == 4
+    assert (found["heldout_rouge_low"], found["heldout_rouge_high"]) == interval(0.0, 4)  # nobody is sure of it
 
 
 def scripted(bench, monkeypatch, texts):

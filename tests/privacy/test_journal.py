@@ -146,3 +146,9 @@ def test_a_first_line_that_was_never_finished_is_dropped(tmp_path):
     for line in LINES:
         journal.append(line)
     assert Journal(file).lines == LINES
+
+
+def test_one_that_may_not_be_read_is_not_an_empty_one(tmp_path):
+    with pytest.raises(OSError, match="too long"):
+        Journal.peek(tmp_path / ("n" * 300))
+    assert Journal.peek(tmp_path / "none").lines == []

@@ -58,6 +58,7 @@ def serve(
     from murmura.experiment.config import parse_override
     from murmura.experiment.deployment import Deployment
     from murmura.experiment.federation import Federation
+    from murmura.experiment.resume import is_over
     from murmura.experiment.run import run
     from murmura.experiment.verbs import fingerprint
     from murmura.federation.address import split
@@ -75,7 +76,7 @@ def serve(
         fix = "Make a new federation of the changed experiment: `murmura federation new`."
         raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)
     kept = runs.RunFolder(federation.experiment.run.path)
-    if go_on and kept.is_finished and kept.report.exists():  # to resume would drop what it has come to since
+    if go_on and is_over(kept, federation.experiment):  # to resume would drop what it has come to since
         typer.echo(f"{kept.path}: the run is finished, and there is nothing to do. Report: {kept.report}")
         return
     deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)

@@ -31,7 +31,6 @@ from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
-from murmura.privacy.standing import each_once
 from murmura.progress import once
 from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
@@ -200,8 +199,8 @@ class Comparison:
 
     def _searched_by(self, arm: Candidate) -> tuple[Path, ...]:
         """All runs that its rate, or what else the user says, is chosen by."""
-        found = each_once([*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)])
-        return tuple(one.resolve() for one in found)  # they are read from other folders too
+        found = [*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)]
+        return tuple(dict.fromkeys(one.resolve() for one in found))  # whoever reads them may be in another folder
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
         """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, those

@@ -240,23 +240,32 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     if refused:
         return None, refused
     try:
-        spent = [with_others(run.folder, searched, run.last.privacy, run.options["method"]) for run in runs]
+        spent = [
+            with_others(run.folder, _counted(searched, run), run.last.privacy, run.options["method"]) for run in runs
+        ]
     except (CheckpointError, PrivacyError) as error:
         what = f"{error.what} ({error.where})" if error.where else error.what
         return None, f"the search for a rate counts too, and {what}" if searched else what
     return max(spent), ""
 
 
+def _counted(searched: Sequence[Path], run: RunRecord) -> list[Path]:
+    """What was searched, and what a run itself names besides; not where that has moved with the comparison."""
+    names = {place.name for place in searched}
+    return [*searched, *(place for place in run.chosen_by if place.exists() or place.name not in names)]
+
+
 def with_search(one: ArmResult, run: RunRecord) -> RunRecord:
     """A run of an arm that was searched, as its arm stands, for which more may have been searched since: its ε is that
     of the search and one run together."""
-    if not one.searched or not run.last.privacy:
+    counted = tuple(dict.fromkeys(_counted(one.searched, run)))
+    if not counted or not run.last.privacy:
         return run
     privacy = {**run.last.privacy, "epsilon": one.epsilon, "refused": one.unguaranteed}
     values = {key: value for key, value in run.last.values.items() if key != "epsilon"}
     values |= {} if one.epsilon is None else {"epsilon": one.epsilon}
     last = replace(run.last, values=values, privacy=privacy)
-    return replace(run, rounds=(*run.rounds[:-1], last), chosen_by=tuple(one.searched))
+    return replace(run, rounds=(*run.rounds[:-1], last), chosen_by=counted)
 
 
 def compared(results: Sequence[ArmResult], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:

@@ -11,8 +11,10 @@ from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
+from murmura.privacy import odometer
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.standing import with_others
+from murmura.privacy.standing import chosen_in_turn, with_others
+from murmura.progress import say
 from murmura.runs.card import is_made_here
 from murmura.units import listing
 
@@ -45,16 +47,43 @@ def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, An
 
     Args:
         folder: of the run.
-        privacy: what it guarantees by itself.
+        privacy: what it guarantees by itself; or with fewer such runs, for one that has named more of them since.
     """
     others = [Path(one) for one in experiment.run.chosen_by]
     if not others or privacy.get("epsilon") is None:
         return privacy
+    told = {**privacy, "alone": privacy.get("alone", privacy["epsilon"])}
     try:
-        return {**privacy, "epsilon": with_others(folder, others, privacy, experiment.method.model_dump())}
+        return {**told, "epsilon": with_others(folder, others, privacy, experiment.method.model_dump())}
     except MurmuraError as error:
-        why = f"with the runs by which its options were chosen: {error.what} ({error.where or 'run.chosen_by'})"
-        return {**privacy, "epsilon": None, "refused": why}
+        say(f"No ε is told: {error}")
+        why = f"with the runs by which its options were chosen: {error.what}"
+        for place in (*others, folder):  # where they lie on this machine is nobody else's business
+            why = why.replace(str(place), place.name)
+        return {**told, "epsilon": None, "refused": why}
+
+
+def uncounted(experiment: Experiment, plan: PrivacyPlan | None, is_remote: bool) -> list[str]:
+    """Why the runs by which options were chosen will leave no ε after the last round, as far as that is known before
+    the first; in sentences.
+
+    Args:
+        is_remote: whether sites are on machines of their own.
+    """
+    named = [Path(one) for one in experiment.run.chosen_by]
+    if not named or plan is None:
+        return []
+    if is_remote and plan.unit == "record":
+        why = "the ledgers of this one are with its sites, each of which may add up its own (murmura privacy spent)"
+    else:
+        try:
+            left = [odometer.read(one) for one in chosen_in_turn(named)]
+        except MurmuraError as error:
+            why = str(error).rstrip(".")
+        else:
+            bare = [one.name for one in left if not (one.damaged or one.whole or (one.sites and plan.unit == "record"))]
+            why = f"no ε for one {plan.unit} was promised by {listing(bare)}" if bare else ""
+    return [f"After the last round no ε will be told: other runs count (run.chosen_by), and {why}."] if why else []
 
 
 def _of_start(experiment: Experiment) -> Iterator[str]:

@@ -17,8 +17,9 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.precision import settled, stays
 from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
+from murmura.experiment.verbs import fingerprint
 from murmura.federation.engines import DEPLOYED
-from murmura.federation.server.checkpoint import Checkpoint, latest, prune
+from murmura.federation.server.checkpoint import Checkpoint, last_saved, latest, prune
 from murmura.federation.server.rounds import Server
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs import files
@@ -199,6 +200,19 @@ def drop_refused(before: Past, folder: RunFolder) -> None:
 def tables(experiment: Experiment) -> dict[str, Any]:
     """The experiment as JSON, every option that is set written out."""
     return experiment.model_dump(mode="json", exclude_none=True)
+
+
+def is_over(folder: RunFolder, experiment: Experiment) -> bool:
+    """Whether a run of this experiment has ended here, and has nothing left to write or to remove.
+
+    Raises:
+        CheckpointError: the experiment of the run is damaged.
+    """
+    if not (folder.is_finished and folder.report.exists()):
+        return False
+    if fingerprint(_written_down(folder)) != fingerprint(experiment):
+        return False
+    return not (read(folder.path).last.privacy and last_saved(folder.checkpoint) is not None)
 
 
 def _written_down(folder: RunFolder) -> Experiment:

@@ -14,7 +14,7 @@ from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError,
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
-from murmura.experiment.caveats import caveats, with_choosing
+from murmura.experiment.caveats import caveats, uncounted, with_choosing
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.elsewhere import require_records
@@ -36,7 +36,7 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
 from murmura.privacy.journal import Journal
-from murmura.privacy.standing import standing
+from murmura.privacy.standing import PrivacySpent, standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
 from murmura.runs import files, names, schema
@@ -193,6 +193,8 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             side.server.counted = partial(with_choosing, experiment, folder.path)
             for said in side.server.caveats:
                 say(said, public=True)
+            for said in uncounted(experiment, plan.privacy, plan.is_remote):
+                say(said)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
         if before and before.checkpoint:
             before = restored(before, side.server, folder, experiment)
@@ -302,9 +304,17 @@ def _cost(folder: RunFolder, plan: Plan) -> str:
     saved = last_saved(folder.checkpoint)
     found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
     if found:
-        return found.cost
+        return _at_least(found, folder).cost
     elsewhere = plan.is_remote and plan.privacy.unit == "record"
     return _ELSEWHERE if elsewhere else "The interrupted round has spent no privacy."
+
+
+def _at_least(found: PrivacySpent, folder: RunFolder) -> PrivacySpent:
+    """What was spent, or what the last row tells where that is more: after the last round it counts other runs too."""
+    *_, told = [{}, *(row.get("privacy") or {} for _, row in files.lines(folder.metrics))]
+    if told.get("refused"):
+        return replace(found, epsilon=None, refused=told["refused"])
+    return found if found.epsilon is None else replace(found, epsilon=max(found.epsilon, told.get("epsilon") or 0.0))
 
 
 def _tell(before: Past, rounds: int) -> None:

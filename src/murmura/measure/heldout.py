@@ -13,6 +13,7 @@ from murmura.generation.prefix import common_prefix
 from murmura.generation.scoring import TokenScores
 from murmura.measure import guessing
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.figure import interval
 from murmura.measure.statistics import Estimate
 from murmura.measure.text import rouge_l, token_f1
 from murmura.model_runtime import ModelRuntime
@@ -82,12 +83,13 @@ def _means(rows: Sequence[Continuation]) -> dict[str, float]:
 
 
 def _over_texts(key: str, values: Sequence[float]) -> dict[str, float]:
-    """The mean of such values of texts, 0 of none, with how many they are and the 95 % interval over them."""
+    """The mean of such values of texts, 0 of none, with how many they are and the 95 % interval over them: where all
+    are alike, that of a share, which is the widest that a mean of values from 0 to 1 has."""
     if not values:
         return {key: 0.0}
     mean = Estimate.of(values, 0.0, 1.0)
-    told = {key: mean.mean, f"{key}_n": mean.n}
-    return told if mean.low is None or mean.high is None else {**told, f"{key}_low": mean.low, f"{key}_high": mean.high}
+    ends = interval(mean.mean, mean.n) if mean.low is None or mean.high is None else (mean.low, mean.high)
+    return {key: mean.mean, f"{key}_n": mean.n, f"{key}_low": ends[0], f"{key}_high": ends[1]}
 
 
 def _guessed(runtime: ModelRuntime, public: EvaluationSet) -> dict[str, float]:

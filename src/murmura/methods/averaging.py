@@ -144,12 +144,16 @@ class Averaging(Method):
                 return "it counts for nothing"
             if self.rule.config.is_robust:  # which has to do with sites that send anything
                 return None
-            per_number = dict.fromkeys(self.local.releases, PER_NUMBER)
             states = ((name, one) for name, one in own.items() if is_state(one))
-            found = (too_long(reply[name], one, per_number.get(name, 0.0)) for name, one in states)
+            found = (too_long(reply[name], one, self.per_number.get(name, 0.0)) for name, one in states)
             return next(filter(None, found), None)
 
         return unfit
+
+    @property
+    def per_number(self) -> Mapping[str, float]:
+        """How far numbers of an upload may go (in the mean square) though a tensor then is long, by field."""
+        return dict.fromkeys(self.local.releases, PER_NUMBER)
 
     def like(self, server: Server, verb: str) -> Payload:
         """A reply to a verb of ``answered`` that any site's is like."""

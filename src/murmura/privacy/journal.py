@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,9 @@ def chained(path: Path, what: str) -> Iterator[tuple[dict[str, Any], str]]:
     Raises:
         PrivacyError: a line is not what was written; ``where`` names it.
     """
-    head, read = "", path.read_bytes() if path.exists() else b""
+    head, read = "", b""
+    with suppress(FileNotFoundError, NotADirectoryError):  # and nothing else: what may not be read is not empty
+        read = path.read_bytes()
     for number, line in enumerate(read.decode(errors="replace").split("\n")[:-1], start=1):
         digest, _, text = line.partition(" ")
         try:

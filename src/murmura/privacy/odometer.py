@@ -37,6 +37,7 @@ from murmura.runs.names import (
 )
 from murmura.runs.schema import SIMULATIONS
 
+_DAMAGED = (AttributeError, KeyError, TypeError, ValueError)  # of files that hold something else than a run writes
 EVERY_SITE = "every site"
 """Stands for the sites of a run that are elsewhere: the server's ledger holds for each, whatever records it has."""
 
@@ -73,8 +74,19 @@ def read(folder: Path) -> RunLedgers:
             its sites is damaged.
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
-    with explaining("the ledgers of this run cannot be read", folder):
+    with explaining("the ledgers of this run cannot be read", folder, "", *_DAMAGED):
         return _read(folder)
+
+
+def chosen_by(folder: Path) -> list[Path]:
+    """The runs that a run says its options were chosen by.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    with explaining("what chose the options of this run cannot be read", folder, "", *_DAMAGED):
+        told = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG)
+        return [Path(one) for one in told.get("run", {}).get("chosen_by", [])]
 
 
 def _read(folder: Path) -> RunLedgers:

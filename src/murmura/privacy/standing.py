@@ -117,7 +117,8 @@ def with_others(folder: Path, others: Sequence[Path], promise: Mapping[str, Any]
     Raises:
         CheckpointError, PrivacyError: there is none.
     """
-    before, own = [odometer.read(one) for one in each_once(others)], odometer.read(folder)
+    before = [odometer.read(one) for one in chosen_in_turn(others) if one.resolve() != folder.resolve()]
+    own = odometer.read(folder)
     least = float(promise["epsilon"])
     if not any(one.sites or one.whole or one.damaged for one in (*before, own)):
         if not before:
@@ -130,9 +131,19 @@ def with_others(folder: Path, others: Sequence[Path], promise: Mapping[str, Any]
     return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
 
 
-def each_once(folders: Iterable[Path]) -> list[Path]:
-    """Each folder once, however it is written: what a run has spent counts once."""
-    return list({folder.resolve(): folder for folder in folders}.values())
+def chosen_in_turn(folders: Iterable[Path]) -> list[Path]:
+    """Runs, and those by which their own options were chosen, and so on; each once, however its folder is written.
+
+    Raises:
+        CheckpointError: what one was chosen by cannot be read.
+    """
+    found, left = dict[Path, Path](), list(folders)
+    while left:
+        folder = left.pop(0)
+        if folder.resolve() not in found:
+            found[folder.resolve()] = folder
+            left += odometer.chosen_by(folder)
+    return list(found.values())
 
 
 def rounded(epsilon: float, target: float) -> float:

@@ -175,7 +175,8 @@ def contradicted(runs: Sequence[RunRecord]) -> list[str]:
     """That an audit has shown more than is guaranteed."""
     told = []
     for run in runs:
-        shown, epsilon = run.last.values.get("audit_epsilon"), run.last.privacy.get("epsilon")
+        shown, privacy = run.last.values.get("audit_epsilon"), run.last.privacy
+        epsilon = privacy.get("alone", privacy.get("epsilon"))
         if shown is not None and epsilon is not None and shown > epsilon:
             told.append(f"Do not rely on it: an audit of {run.name} has shown that ε is {at_least(shown)} or more.")
     return told

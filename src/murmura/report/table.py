@@ -15,7 +15,7 @@ from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import estimate
 from murmura.privacy import odometer
-from murmura.privacy.standing import each_once
+from murmura.privacy.standing import chosen_in_turn
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
@@ -331,10 +331,10 @@ def promises_privacy(runs: Sequence[RunRecord]) -> bool:
 def _together(group: Sequence[RunRecord]) -> str:
     """The ε of everything that these runs released, by their ledgers; the sum of their ε where ledgers are gone."""
     told = [run.last.privacy for run in group]
-    others = each_once(folder for run in group for folder in run.chosen_by)
+    others = [folder for run in group for folder in run.chosen_by]
     count = f"all {len(group)} runs" + " and those that options were chosen by" * bool(others)
     try:
-        every = [odometer.read(folder) for folder in (*others, *(run.folder for run in group))]
+        every = [odometer.read(folder) for folder in chosen_in_turn([*others, *(run.folder for run in group)])]
         found = odometer.together(every, told[0]["unit"], told[0]["delta"])
     except CheckpointError:
         if others:

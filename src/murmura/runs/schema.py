@@ -47,7 +47,8 @@ class Round:
         told: What is worth knowing besides, in words.
         privacy: The guarantee so far: ``epsilon`` (or ``refused``, why there is none), ``delta``, ``unit``,
             ``adjacency``, ``accountant``, ``plan``, where a paper claims another ε ``claimed_per_step``, and, if there
-            is anything to add, ``caveat``. After the last round it counts the runs by which options were chosen.
+            is anything to add, ``caveat``. After the last round ``epsilon`` counts the runs by which options were
+            chosen, and ``alone`` is the run's own.
         calibration: Of a classifier: mean confidence, accuracy and number of texts in each bin of the confidence.
         confusion: Of a classifier: for each label how many of its texts were given which label.
         expected: Keys of ``values`` that were not counted: expected values, which follow from public numbers.

@@ -5,6 +5,7 @@ import torch
 
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.mean import too_long
 from murmura.errors import CheckpointError, PrivacyError, RefusedError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
@@ -141,6 +142,15 @@ def test_noise_on_weights(tokenizer, tmp_path):
     assert noise.numel() > 400
     assert float(noise.std()) == pytest.approx(0.25, rel=0.12)
     assert loud.server.rows[1]["privacy"]["epsilon"] > 0
+
+
+def test_noise_on_many_weights_is_no_upload_that_is_too_long():
+    method = dplora(noise_multiplier=2.0, noise_on="weights", preset="paper", rounds=1)
+    sent = {"w": torch.zeros(512, 4096)}
+    noise = {"w": 2.0 * torch.randn(512, 4096, generator=torch.Generator().manual_seed(0))}
+    assert too_long(noise, sent) and not too_long(noise, sent, method.per_number["adapter"])
+    assert too_long({"w": noise["w"] * 2.5}, sent, method.per_number["adapter"])
+    assert "adapter" not in dplora(noise_multiplier=2.0).per_number
 
 
 def test_noise_on_weights_comes_before_they_are_rounded(tokenizer, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
 from murmura.data.records import digest
-from murmura.experiment.caveats import caveats
+from murmura.experiment.caveats import caveats, uncounted
 from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Elsewhere
 from murmura.experiment.forecast.budget import of_budgets
@@ -75,7 +75,8 @@ def _compared(experiment: Experiment, method: Method, people: Population) -> tup
 
 def _caveats(plan: Plan) -> list[str]:
     sizes = list((plan.sizes or {}).values())
-    return caveats(plan.decided, plan.method, plan.privacy, sizes) if plan.guarantee else []
+    told = caveats(plan.decided, plan.method, plan.privacy, sizes) if plan.guarantee else []
+    return told + uncounted(plan.experiment, plan.privacy, plan.is_remote)
 
 
 def _of_run(

@@ -63,6 +63,9 @@ class Publication:
             figures: what was measured with public records.
         """
 
+    def amend(self, told: Mapping[str, Any]) -> None:
+        """Have the last row tell this instead of what it told of the same."""
+
     def timed(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows of which times and memory may be told."""
         return rows
@@ -142,6 +145,9 @@ class OfSecretCohorts(WithoutTimes):
                 "privacy": row["privacy"],
             }
         )
+
+    def amend(self, told: Mapping[str, Any]) -> None:
+        self._rows[-1] |= told
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"told": self.told.state()}

@@ -166,6 +166,8 @@ class Server:
         if not self.rows:
             self._begin(0)
             self._close()
+        elif self.rows[-1]["round"] == count:
+            self._count_again()
         with bar("rounds", count, self.rows[-1]["round"]) as progress:
             for round in range(self.rows[-1]["round"] + 1, count + 1):
                 self._begin(round)
@@ -338,6 +340,16 @@ class Server:
         self.publication.restore(checkpoint.run)
         self.publication.rewind(checkpoint.run)
         self._write()  # the run may have been stopped between its checkpoint and these files
+
+    def _count_again(self) -> None:
+        """Of a run whose rounds are all done: it may have named more runs that its guarantee counts."""
+        told, last = self.rows[-1]["privacy"], {}
+        if told:
+            privacy = self.counted({**told, **({"caveat": " ".join(self.caveats)} if self.caveats else {})})
+            last = {"privacy": dict(privacy), "epsilon": privacy.get("epsilon")}
+        self.rows[-1] |= last
+        self.publication.amend(last)
+        self._write()
 
     def _keep_live(self, told: Mapping[str, Any]) -> None:
         secret = {"all": not self.publication.tells_all, "sites": not self.publication.tells_sites}

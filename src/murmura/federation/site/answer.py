@@ -235,6 +235,8 @@ class Host:
                 if told := count.enter(ask.verb, ask.round, most, of):
                     notes.append(f"Round {ask.round}: {told}")
                     more = not measures
+            if more:
+                site.runs.require(run, more=True)  # before anything is paid for it
             if not verbs.is_free(ask.verb):
                 if site.budget is not None:
                     cost = verbs.cost(ask.verb, site.size, self.runtime.training)

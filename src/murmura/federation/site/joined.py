@@ -60,14 +60,22 @@ class Joined:
     def __init__(self, path: Path | None = None, owner: Owner | None = None, account: Budget | None = None) -> None:
         self._journal, self._owner, self._account = Journal(path, WHAT), owner, account
 
-    def require(self, run: str) -> None:
+    def require(self, run: str, *, more: bool = False) -> None:
         """
+        Args:
+            more: as of ``enter``.
+
         Raises:
-            RefusedError: the owner does not allow that this run is answered besides those before it.
+            RefusedError: the owner does not allow that this run is answered besides those before it; or there is no
+                room for one answer more.
         """
-        if self._owner is None or self._noted(run, self._owner):
+        if self._owner is None:
             return
-        if objection := self._owner.objection(self._before()):
+        if self._noted(run, self._owner) is None:
+            objection = self._owner.objection(self._before())
+        else:
+            objection = self._owner.exceeded(self._before()) if more else None
+        if objection:
             raise RefusedError(objection, fix=OWNERS)
 
     def enter(self, run: str, *, more: bool = False) -> str:
@@ -80,7 +88,7 @@ class Joined:
             What to tell the site's owner; empty for nothing.
 
         Raises:
-            RefusedError: as ``require``; or there is no room for one answer more.
+            RefusedError: as ``require``.
             CheckpointError: it cannot be entered, so that nothing may leave.
         """
         if self._owner is None:
@@ -88,10 +96,7 @@ class Joined:
         noted = self._noted(run, self._owner)
         if noted and not more:
             return ""
-        if noted is None:
-            self.require(run)
-        elif objection := self._owner.exceeded(self._before()):
-            raise RefusedError(objection, fix=OWNERS)
+        self.require(run, more=more)
         line = noted or {"run": run, "experiment": self._owner.experiment, **self._owner.noted()}
         if self._account is not None:
             self._account.answered(line)  # first, so that no run is known here alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,12 @@ class DPLoRA(VanillaFL):
     @property
     def protects(self) -> Unit | None:
         return "record" if self.config.private else None
+
+    @property
+    def per_number(self) -> Mapping[str, float]:
+        c = self.config
+        noise = {"adapter": 2.0 * (c.noise_multiplier or 0.0)} if c.private and c.noise_on == "weights" else {}
+        return {**super().per_number, **noise}
 
     @property
     def traits(self) -> Traits:

@@ -74,7 +74,7 @@ def _audit(run: RunRecord) -> str:
     least, most = at_least(told["audit_epsilon"]), at_least(told["audit_most"])
     right, guesses, coins = (count(told[f"audit_{name}"]) for name in ("right", "guesses", "coins"))
     words = f"{least} or more by the audit: {right} of {guesses} guesses right, {coins} coins, which can show {most}"
-    contradicts = told.get("epsilon", math.inf) < told["audit_epsilon"]
+    contradicts = run.last.privacy.get("alone", told.get("epsilon", math.inf)) < told["audit_epsilon"]
     return f"{words}. More than is guaranteed: do not rely on it" if contradicts else words
 
 
