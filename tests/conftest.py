@@ -34,8 +34,7 @@ os.fsync = os.fstat
 typer.testing._get_command = functools.cache(typer.main.get_command)
 
 # Folders and files of tests that look at the last digits of an ε.
-EXACT = {"oracles", "test_privacy.py", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py"}
-EXACT |= {"test_studies.py"}
+EXACT = {"oracles", "test_plan.py", "test_accounting.py", "test_loss.py", "test_snippets_in_docs.py", "test_studies.py"}
 FINE = accounting._GRID
 
 # How long an example takes says nothing on a machine that has other things to do.
@@ -73,11 +72,17 @@ def coarse_curves(request, monkeypatch):
         monkeypatch.setattr(curve, "_EPSILONS", curve._EPSILONS[::10])
 
 
+@pytest.fixture
+def last_digits():
+    """For tests that look at the last digits of an ε in files whose others do not."""
+
+
 @pytest.fixture(autouse=True)
 def coarse_losses(request):
     """Privacy loss distributions are ten times as coarse, which takes a sixth of the time and rounds up by some 1e-4 of
     ε, except where tests look at last digits or hold them against others'."""
-    width = FINE if EXACT.intersection(request.path.parts) else 10 * FINE
+    exact = EXACT.intersection(request.path.parts) or "last_digits" in request.fixturenames
+    width = FINE if exact else 10 * FINE
     if width != accounting._GRID:
         accounting._GRID = width
         accounting._epsilon.cache_clear()

@@ -37,21 +37,16 @@ def invoke():
     return lambda *words: CliRunner().invoke(app, ["privacy", *words])
 
 
-def forget():
-    accounting._epsilon.cache_clear()
-    accounting._tightest.cache_clear()
-
-
 @pytest.fixture
 def coarse(monkeypatch):
-    """Where no last digit of an ε is looked at, privacy loss distributions are as coarse as in other folders' tests."""
-    monkeypatch.setattr(accounting, "_GRID", 10 * accounting._GRID)
+    """A curve is as coarse as in other folders' tests."""
     monkeypatch.setattr(curve, "_EPSILONS", curve._EPSILONS[::10])
-    forget()
-    yield
-    forget()
 
 
+exact = pytest.mark.usefixtures("last_digits")
+
+
+@exact
 def test_epsilon_of_eleven_rounds(invoke):
     done = invoke("epsilon", "--noise-multiplier", "11.3", *ELEVEN)
     assert done.stdout.splitlines() == [
@@ -64,6 +59,7 @@ def test_epsilon_of_eleven_rounds(invoke):
     ]
 
 
+@exact
 def test_noise_for_eleven_rounds(invoke):
     done = invoke("noise", "--epsilon", "1.29", *ELEVEN)
     assert done.stdout.splitlines() == [
@@ -74,6 +70,7 @@ def test_noise_for_eleven_rounds(invoke):
     ]
 
 
+@exact
 def test_votes(invoke):
     """Eleven rounds of at most 8 votes a site: one closed form, and integer noise at whole orders."""
     whole = ("epsilon", "--noise-multiplier", "11.3", *ELEVEN, "--votes", "8")
@@ -102,6 +99,7 @@ def test_noise_for_votes(invoke):
     assert found["discrete-gaussian"]["noise_multiplier"] == {"rdp": pytest.approx(2.31903, abs=1e-5)}
 
 
+@exact
 def test_with_sampling_the_second_line_is_of_the_privacy_loss_distribution(invoke):
     head, renyi, numeric, *_ = invoke("epsilon", "--noise-multiplier", "2", *FIFTY).stdout.splitlines()
     assert "Poisson sampling at rate 0.04" in head
@@ -109,6 +107,7 @@ def test_with_sampling_the_second_line_is_of_the_privacy_loss_distribution(invok
     assert numeric == "PLD    ε 0.6145   (tightest)"
 
 
+@exact
 def test_what_an_accountant_left_out_stands_beside_its_figure(invoke):
     words = ("epsilon", "--noise-multiplier", "2", *FIFTY, "--adjacency", "replace-one")
     _, renyi, numeric, *_ = invoke(*words).stdout.splitlines()
@@ -119,6 +118,7 @@ def test_what_an_accountant_left_out_stands_beside_its_figure(invoke):
     assert told["adjacency"] == "replace-one"
 
 
+@exact
 def test_epsilon_for_machines(invoke):
     told = json.loads(invoke("epsilon", "--noise-multiplier", "11.3", *ELEVEN, "--json").stdout)
     epsilon, curve, caught = told.pop("epsilon"), told.pop("curve"), told.pop("true_positives")
@@ -259,6 +259,7 @@ def test_noise_for_trees(invoke):
     assert replace(SITES, noise=TreeNoise(std, 4)).epsilon().value == pytest.approx(2.0, rel=1e-5)
 
 
+@exact
 def test_a_group_and_a_choice_among_runs_and_the_whole_curve(invoke):
     lines = invoke(
         "epsilon", "--noise-multiplier", "11.3", *ELEVEN, "--group", "3", "--chosen-among", "10", "--curve"
