@@ -111,7 +111,7 @@ def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experim
         "lora": {"rank": 2},
         "data": {"train": "sites", "heldout": "heldout.jsonl", "max_length": 128},
         "training": {"lr": 5e-3, "batch_size": 2},
-        "evaluation": {"sample": 1, "uploads": 1},
+        "evaluation": {"sample": 1, "uploads": 1, "attacks": False},
     }
     for name, options in sections.items():
         table[name] = table.get(name, {}) | options
