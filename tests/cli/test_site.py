@@ -13,7 +13,7 @@ from murmura.experiment.site_side import open_sites
 from murmura.experiment.skeleton import OutOfReachError
 from murmura.experiment.verbs import fingerprint
 from murmura.federation.wire.messages import Ask
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import BY_DEFAULT, experiment, write_data
 
 
 @pytest.fixture
@@ -23,7 +23,8 @@ def sites(tmp_path, llama_folder):
     def made(**sections):
         write_data(tmp_path, {"heart": 4, "skin": 3, "lung": 3})
         file, folder = tmp_path / "my.toml", tmp_path / "members"
-        file.write_text(experiment(tmp_path, llama_folder, **sections).dump())
+        measured = BY_DEFAULT | sections.pop("evaluation", {})
+        file.write_text(experiment(tmp_path, llama_folder, evaluation=measured, **sections).dump())
         assert site_of("federation", "new", file, "--out", folder).exit_code == 0
         for site in ("heart", "skin", "lung"):
             assert site_of("site", "init", folder / site).exit_code == 0

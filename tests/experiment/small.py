@@ -49,6 +49,9 @@ SUMS = [{"question": f"how many tablets in {k} days", "answer": f"one a day\n###
 GSM8K = {"file": "sums.jsonl", "fields": {"instruction": "question", "output": "answer"}, "tokens": 4}
 
 
+ATTACKED, BY_DEFAULT = {"attacks": True}, {"attacks": None}
+
+
 def record(site, number):
     """A record of about forty tokens, one in two with input; no two are alike."""
     return {
@@ -104,7 +107,11 @@ def write_both(folder):
 
 
 def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experiment:
-    """An experiment on the data in ``folder``, whose run is kept in ``folder/run``; sections are merged."""
+    """An experiment on the data in ``folder``, whose run is kept in ``folder/run``; sections are merged.
+
+    Records are not attacked, which takes a third of a run, unless a test asks for it: ``evaluation=ATTACKED``, or
+    ``BY_DEFAULT`` for what a run does that says nothing of it.
+    """
     table = {
         "run": {"name": "small", "folder": str(folder / "run")},
         "model": {"name": str(llama)},
@@ -116,6 +123,15 @@ def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experim
     for name, options in sections.items():
         table[name] = table.get(name, {}) | options
     return Experiment.of(table | {"method": {"name": "fedit", "rounds": 2} | (method or {})}, base=folder)
+
+
+def measured_by_default(make):
+    """Like ``make`` for experiments, but that they say nothing of attacks."""
+
+    def build(*method, **sections):
+        return make(*method, **sections | {"evaluation": BY_DEFAULT | sections.get("evaluation", {})})
+
+    return build
 
 
 def method_with(method, **aggregation):

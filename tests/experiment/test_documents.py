@@ -13,7 +13,7 @@ from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.heldout import losses
 from murmura.tasks import DOCUMENT
 from murmura.training.adapter import load_peft
-from tests.experiment.small import context, experiment, write_lines
+from tests.experiment.small import ATTACKED, BY_DEFAULT, context, experiment, write_lines
 from tests.training.helpers import hf_batch
 
 TEXTS = [f"the patient takes the {word} dose with food and calls the clinic before visit" for word in "abcdefghijklm"]
@@ -38,7 +38,7 @@ def make(tmp_path, llama_folder):
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_fedavg_learns_from_documents(make, engine, forked_workers):
-    asked = make({"rounds": 3}, run={"engine": engine})
+    asked = make({"rounds": 3}, run={"engine": engine}, evaluation=ATTACKED)
     result = run(asked)
     first, last = result.rows[0], result.rows[-1]
     assert last["heldout_loss"] < first["heldout_loss"] - 0.1 and last["train_loss"] < first["heldout_loss"]
@@ -72,7 +72,7 @@ def test_the_loss_is_that_of_every_next_token(make):
 
 
 def test_a_plan_of_it(make):
-    made = dry_run(make())
+    made = dry_run(make(evaluation=BY_DEFAULT))
     assert [(site.records, site.used, site.truncated) for site in made.sites] == [(6, 6, 0), (3, 3, 0)]
     assert made.example in TEXTS and made.count("tokens to measure") == 0
     assert {row.verb for row in made.disclosure} == {"join", "commit", "train", "attack"}

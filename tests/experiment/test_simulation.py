@@ -25,7 +25,7 @@ def test_every_method_trains_the_same_adapters_in_workers(both, name):
     if name == "lpfl":
         sections = {
             "data": {"train": "labelled", "heldout": "public.jsonl"},
-            "evaluation": {"sample": 16, "uploads": 2},
+            "evaluation": {"sample": 16, "uploads": 2, "attacks": True},
         }
     assert_alike(*both(METHODS[name], **sections))
 

@@ -32,10 +32,17 @@ from murmura.runs import locks
 from murmura.runs.names import FEDERATION, HELDOUT_DIGESTS, ROSTER
 from murmura.streams import Stream
 from tests.experiment import small
+from tests.experiment.small import measured_by_default
 from tests.federation.engines.wired import Wired
 from tests.federation.world import instructions
 
 ODD = [" two  spaces ", "line\nbreak\u2028\r\n", "\ttab", "\u00e9 e\u0301 \U0001f600", '"quoted", {json}', "NaN", "0"]
+
+
+@pytest.fixture
+def make(make):
+    """What an owner allows is held against all that a run asks, and so against what it measures."""
+    return measured_by_default(make)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from murmura.errors import ConfigError
 from murmura.experiment import validate
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.privacy import PoissonSampling
+from tests.experiment.small import BY_DEFAULT
 from tests.privacy.plans import RECORDS, SITES
 
 SECRET = replace(SITES, sampler=PoissonSampling(0.5))
@@ -20,7 +21,8 @@ def known(experiment, plan=None, sites=2):
 
 
 def test_what_is_measured_follows_from_what_is_promised(make):
-    assert known(make()).evaluation.attacks is True and known(make(PRIVATE), SITES).evaluation.attacks is False
+    plain, private = make(evaluation=BY_DEFAULT), make(PRIVATE, evaluation=BY_DEFAULT)
+    assert known(plain).evaluation.attacks is True and known(private, SITES).evaluation.attacks is False
     asked = make(PRIVATE, evaluation={"attacks": True, "uploads": 2})
     assert [known(asked, plan).evaluation.uploads for plan in (SITES, SECRET)] == [2, 0]
 

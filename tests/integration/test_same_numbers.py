@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from murmura.third_party import SETTINGS
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import ATTACKED, experiment, write_data
 from tests.training.helpers import assert_same
 
 
@@ -34,7 +34,7 @@ def test_a_run_repeats_itself(tmp_path, llama_folder):
         shift(folder / "model" / "model.safetensors", by)
         write_data(folder)
         file = folder / "my.toml"
-        file.write_text(experiment(folder, folder / "model").dump(), encoding="utf-8")
+        file.write_text(experiment(folder, folder / "model", evaluation=ATTACKED).dump(), encoding="utf-8")
         bare = {name: value for name, value in os.environ.items() if name not in SETTINGS}
         environment = bare | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         with (folder / "log").open("w") as log:

@@ -14,7 +14,7 @@ from murmura.federation.forecast import Work, few
 from murmura.model_runtime import ModelRuntime
 from murmura.report.terminal import facts
 from murmura.training import loop
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import ATTACKED, experiment, write_data
 
 
 @pytest.fixture
@@ -22,6 +22,7 @@ def planned(tmp_path, llama_folder):
     write_data(tmp_path)
 
     def build(method=None, **sections):
+        sections["evaluation"] = ATTACKED | sections.get("evaluation", {})
         return dry_run(experiment(tmp_path, llama_folder, method, **sections))
 
     return build

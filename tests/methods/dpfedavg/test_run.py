@@ -7,7 +7,7 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.report import markdown, table
 from murmura.runs import read
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import BY_DEFAULT, experiment, write_data
 
 METHODS = {
     "DP-FedAvg z=1": {"name": "dpfedavg", "noise_multiplier": 1.0},
@@ -19,7 +19,12 @@ METHODS = {
 @pytest.fixture
 def make(tmp_path, llama_folder):
     write_data(tmp_path)
-    return lambda method, **sections: experiment(tmp_path, llama_folder, method, **sections)
+
+    def build(method, **sections):
+        measured = BY_DEFAULT | sections.pop("evaluation", {})
+        return experiment(tmp_path, llama_folder, method, evaluation=measured, **sections)
+
+    return build
 
 
 @pytest.mark.parametrize("label", METHODS)

@@ -8,7 +8,7 @@ from murmura.errors import ConfigError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.training.adapter import load_peft
-from tests.experiment.small import experiment, write_lines
+from tests.experiment.small import ATTACKED, experiment, write_lines
 
 ASKED = ("the fever", "the rash", "a blood test", "the tablets", "the new dose", "food", "the skin", "a short visit")
 
@@ -51,7 +51,7 @@ def made(tmp_path, llama_folder):
     ids=["fedavg", "scaffold", "fedprox and fedadam", "centralised"],
 )
 def test_sites_come_to_prefer_what_people_do(made, method, aggregation):
-    result = run(made({**method, "rounds": 3}, aggregation=aggregation))
+    result = run(made({**method, "rounds": 3}, aggregation=aggregation, evaluation=ATTACKED))
     first, *_, last = result.rows
     assert first["heldout_loss"] == pytest.approx(math.log(2), abs=1e-6) and first["preference_accuracy"] == 0.5
     assert last["heldout_loss"] < first["heldout_loss"] - 0.005 and last["preference_accuracy"] == 1.0

@@ -4,7 +4,7 @@ import json
 
 from murmura.federation.wire.messages import Reply
 from murmura.federation.wire.sums import Sum, misfit
-from tests.experiment.small import experiment, write_lines
+from tests.experiment.small import BY_DEFAULT, experiment, write_lines
 
 TOPICS = {
     "tablets": "the patient takes the new tablets daily with food in the evening and draft number {}",
@@ -63,9 +63,8 @@ def made(folder, llama, models, method=None, **sections):
     data = {"max_length": 48} | sections.pop("data", {})
     training = {"lr": 0.02, "batch_size": 4, "epochs": 10} | sections.pop("training", {})
     given = {name: value for name, value in (options | (method or {})).items() if value is not None}
-    return experiment(
-        folder, llama, given, data=data, training=training, evaluation={"sample": 16, "uploads": 2}, **sections
-    )
+    measured = {"sample": 16, "uploads": 2} | BY_DEFAULT
+    return experiment(folder, llama, given, data=data, training=training, evaluation=measured, **sections)
 
 
 def left(folder, name):
