@@ -22,6 +22,24 @@ from murmura.federation.wire.frames import parted
 NAMES = [f"site-{k}" for k in range(5)]
 
 
+class Unhurried(SuperLink):
+    """One that makes the keys of sites known to Flower when they are first needed: each takes seconds.
+
+    Attributes:
+        needed: names of sites.
+    """
+
+    needed = ()
+
+    def need(self, names):
+        self.needed = [*self.needed, *names]
+        self.nodes = self._registered(self._keys)
+
+    def _registered(self, keys):
+        self._keys = keys
+        return super()._registered({name: keys[name] for name in self.needed})
+
+
 class Link:
     """One SuperLink and a SuperNode for each site, started once for all tests, when one first needs it."""
 
@@ -48,7 +66,7 @@ class Link:
         new_server(*tls, ["localhost", "127.0.0.1"], self.authority, folder / "ca.key")
         self.keys = {name: node_key(folder / f"{name}.key") for name in NAMES}
         self.door = Door()
-        self.superlink = SuperLink(folder / "superlink", ("127.0.0.1", 0), tls, self.keys, self.door.address)
+        self.superlink = Unhurried(folder / "superlink", ("127.0.0.1", 0), tls, self.keys, self.door.address)
         self.doors = {name: Swinging() for name in NAMES}
         self.supernodes = {}
         self._engine = FlowerEngine(self.superlink.nodes, self.door, self.superlink.carry, lambda: None, patience=5.0)
@@ -56,6 +74,8 @@ class Link:
     def _start(self, names):
         """Start the SuperNodes that are not there yet."""
         server, new = f"127.0.0.1:{self.superlink.port}", [name for name in names if name not in self.supernodes]
+        if new:
+            self.superlink.need(new)
         for name in new:
             self.doors[name].worker, key = Worker(None), self.folder / f"{name}.key"
             door = self.doors[name].door.address
