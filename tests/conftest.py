@@ -5,6 +5,7 @@ import importlib
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -25,7 +26,8 @@ settle()
 # Runs are small and many files are replaced in them, for which a disk takes a fifth of the time.
 _MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * 2**30:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None  # where it was asked for already
 
 # No test pulls the plug, and waiting for the disk was a fifth of their time. What is synced must be open all the same.
 os.fsync = os.fstat
