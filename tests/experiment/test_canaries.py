@@ -212,7 +212,7 @@ def private_run(tmp_path, llama_folder, monkeypatch):
             audit={"canaries": CANARIES, "candidates": 2},
             run={"slots": 16},
             lora={"rank": 4},
-            training={"lr": 3e-2, "epochs": 12, "batch_size": 2, "clip": 1e-4},
+            training={"lr": 3e-2, "epochs": 12, "batch_size": 2, "clip": 1e-4, "tokens_per_pass": 4096},
             evaluation={"uploads": 16, "attacks": False, "sample": 1},
             method={"name": "dplora", "rounds": 1, "epsilon": CLAIMED, "accountant": "rdp"},
         )

@@ -404,14 +404,19 @@ def test_an_aggregation_rule_that_freezes_a_factor_halves_the_bytes(tokenizer, t
     assert all(torch.equal(t, start[n]) for n, t in ffa.server.adapter.items() if "lora_A" in n)
 
 
+@pytest.fixture(scope="module")
+def plain_price(tokenizer, tmp_path_factory):
+    """What is told of the privacy of a run by the mean."""
+    return run(tokenizer, tmp_path_factory.mktemp("plain"), dplora()).server.rows[2]["privacy"]
+
+
 @pytest.mark.parametrize("name", [name for name in RULES if name != "mean"])
-def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_path, name):
+def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_path, plain_price, name):
     """Aggregation comes after the noise, so it spends nothing."""
     local = run(tokenizer, tmp_path / "local", ruled(name))
     wire = run(tokenizer, tmp_path / "wire", ruled(name), engine=Wired)
     assert_close(wire.server.adapter, local.server.adapter, atol=1e-4)
-    plain = run(tokenizer, tmp_path / "plain", dplora())
-    assert local.server.rows[2]["privacy"] == plain.server.rows[2]["privacy"]
+    assert local.server.rows[2]["privacy"] == plain_price
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
