@@ -13,7 +13,7 @@ import pytest
 
 import murmura
 from murmura.methods import METHODS
-from tests.experiment.small import experiment, write_data
+from tests.experiment.small import BY_DEFAULT, experiment, write_data
 
 ORDER = (
     ("cli",),
@@ -171,7 +171,9 @@ def test_help_and_the_command_line_load_nothing_heavy():
 @pytest.mark.slow
 def test_a_run_begins_to_train_without_what_only_others_need(tmp_path, llama_folder):
     write_data(tmp_path)
-    (tmp_path / "my.toml").write_text(experiment(tmp_path, llama_folder, {"rounds": 1}).dump(), encoding="utf-8")
+    (tmp_path / "my.toml").write_text(
+        experiment(tmp_path, llama_folder, {"rounds": 1}, evaluation=BY_DEFAULT).dump(), encoding="utf-8"
+    )
     program = (
         "import sys\nfrom murmura.cli import app\nfrom murmura.training import loop\n"
         "def first_step(*inputs):\n"

@@ -15,7 +15,7 @@ from murmura.federation.address import PORT, joined, split
 from murmura.federation.site.identity import read_roster
 from murmura.runs.folder import RunFolder
 from murmura.training.config import LoraSpec
-from tests.experiment.small import experiment, write_data, write_lines
+from tests.experiment.small import BY_DEFAULT, experiment, write_data, write_lines
 from tests.report.runs import write_run
 
 
@@ -24,7 +24,8 @@ def file(tmp_path, llama_folder):
     def made(**sections):
         write_data(tmp_path, {"heart": 3, "skin": 2, "lung": 2})
         path = tmp_path / "my.toml"
-        path.write_text(experiment(tmp_path, llama_folder, **sections).dump())
+        measured = BY_DEFAULT | sections.pop("evaluation", {})
+        path.write_text(experiment(tmp_path, llama_folder, evaluation=measured, **sections).dump())
         return path
 
     return made

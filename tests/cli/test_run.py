@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
-from tests.experiment.small import experiment, record, write_data, write_lines
+from tests.experiment.small import BY_DEFAULT, experiment, record, write_data, write_lines
 
 
 @pytest.fixture
@@ -14,7 +14,8 @@ def file(tmp_path, llama_folder, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path)
     path = tmp_path / "my.toml"
-    path.write_text(experiment(tmp_path, llama_folder, {"rounds": 1}).dump(), encoding="utf-8")
+    asked = experiment(tmp_path, llama_folder, {"rounds": 1}, evaluation=BY_DEFAULT)
+    path.write_text(asked.dump(), encoding="utf-8")
     return path
 
 

@@ -11,7 +11,9 @@ from tests.experiment.small import METHODS, texts
 from tests.training.helpers import EPS, assert_close, assert_same
 
 LAST = {"layers": "last 1", "rank": 2}
-CHOSEN = ("fedavg", "fewfedpit", "fewfedweight", "dplora", "dplora tfedavg", "dpfedavg", "dpftrl", "lpfl")
+# What is kept is read where the model is: in training, in writing, record by record, and with words left out. What
+# else methods do, they do with what comes of that.
+CHOSEN = ("fedavg", "fewfedpit", "dplora", "lpfl")
 TOO_SMALL = 3000  # bytes: for half of a record
 
 

@@ -15,7 +15,7 @@ from murmura.privacy.journal import Journal
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
 from murmura.units import bound
-from tests.experiment.small import experiment, record, write_data, write_lines
+from tests.experiment.small import BY_DEFAULT, experiment, record, write_data, write_lines
 
 ONE_STEP = {"max_steps": 1, "batch_size": 2, "lr": 5e-3}
 
@@ -27,7 +27,8 @@ def make(tmp_path, llama_folder):
     def make(training=ONE_STEP, aggregation=None, **method):
         sections = {"aggregation": aggregation} if aggregation else {}
         options = {"name": "dplora"} | method
-        return experiment(tmp_path, llama_folder, options, training=training, evaluation={"uploads": 1}, **sections)
+        measured = {"uploads": 1} | BY_DEFAULT
+        return experiment(tmp_path, llama_folder, options, training=training, evaluation=measured, **sections)
 
     return make
 
