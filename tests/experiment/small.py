@@ -109,7 +109,7 @@ def write_both(folder):
 def experiment(folder: Path, llama: Path, /, method=None, **sections) -> Experiment:
     """An experiment on the data in ``folder``, whose run is kept in ``folder/run``; sections are merged.
 
-    Records are not attacked, which takes a third of a run, unless a test asks for it: ``evaluation=ATTACKED``, or
+    Records are not attacked, which takes a quarter of a run, unless a test asks for it: ``evaluation=ATTACKED``, or
     ``BY_DEFAULT`` for what a run does that says nothing of it.
     """
     table = {
