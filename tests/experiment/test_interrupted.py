@@ -9,7 +9,8 @@ import pytest
 
 from murmura import report
 from murmura.errors import CheckpointError, Interrupted, PrivacyError, RunError
-from murmura.experiment.run import _cost, run
+from murmura.experiment.cost import cost_of
+from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.sending import Sending
 from murmura.federation.site.answer import Host
@@ -153,6 +154,6 @@ def test_a_server_says_that_sites_elsewhere_have_spent_what_they_sent(make):
     folder = RunFolder(make().run.path)
     folder.path.mkdir()
     plan = SimpleNamespace(experiment=make(), is_remote=True, privacy=SimpleNamespace(unit="record"))
-    assert "counts, by their privacy ledgers, which are with them" in _cost(folder, plan)
+    assert "counts, by their privacy ledgers, which are with them" in cost_of(folder, plan)
     plan.is_remote = False
-    assert _cost(folder, plan) == "The interrupted round has spent no privacy."
+    assert cost_of(folder, plan) == "The interrupted round has spent no privacy."

@@ -17,6 +17,7 @@ from murmura.experiment.card import made_by
 from murmura.experiment.caveats import caveats, uncounted, with_choosing
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
+from murmura.experiment.cost import cost_of
 from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
@@ -31,12 +32,10 @@ from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model
 from murmura.federation.engines import Engine
 from murmura.federation.method import Method
-from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
 from murmura.privacy.journal import Journal
-from murmura.privacy.standing import PrivacySpent, standing
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
 from murmura.runs import files, names, schema
@@ -59,11 +58,6 @@ _CANARIES = (
 )
 _FINISHED = (
     "the run is finished: {} done, and what it leaves is only written anew. For it to go on, raise method.rounds."
-)
-_COUNTS = "What sites sent in the interrupted round counts, and what is repeated after --resume counts again."
-_ELSEWHERE = (
-    "What sites have sent in the interrupted round counts, by their privacy ledgers, which are with them; and what is "
-    "repeated after --resume counts again."
 )
 _SEVERAL = (
     "some persons (data.user) have records at {} sites: no site sees that, and data.records_per_user bounds what they "
@@ -164,7 +158,7 @@ def _reporting_failure(folder: RunFolder, plan: Plan) -> Iterator[_Started]:
         if not has_saved(folder.path) and folder.previous.exists():
             say(f"the new run has saved no round; the previous run is in {folder.previous}")
         if folder.holds_run:
-            cost = _cost(folder, plan) if started.told and plan.guarantee else ""
+            cost = cost_of(folder, plan) if started.told and plan.guarantee else ""
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(cost) from error
             if isinstance(error, MurmuraError):
@@ -295,26 +289,6 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
     finally:
         if tracking is not None:
             tracking.close(report)
-
-
-def _cost(folder: RunFolder, plan: Plan) -> str:
-    """What the round in which the run stopped has cost of the privacy that it promised, in words."""
-    if plan.privacy is None:  # a mechanism at the sites protects by itself, and no ledger here has counted it
-        return _COUNTS
-    saved = last_saved(folder.checkpoint)
-    found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
-    if found:
-        return _at_least(found, folder).cost
-    elsewhere = plan.is_remote and plan.privacy.unit == "record"
-    return _ELSEWHERE if elsewhere else "The interrupted round has spent no privacy."
-
-
-def _at_least(found: PrivacySpent, folder: RunFolder) -> PrivacySpent:
-    """What was spent, or what the last row tells where that is more: after the last round it counts other runs too."""
-    *_, told = [{}, *(row.get("privacy") or {} for _, row in files.lines(folder.metrics))]
-    if told.get("refused"):
-        return replace(found, epsilon=None, refused=told["refused"])
-    return found if found.epsilon is None else replace(found, epsilon=max(found.epsilon, told.get("epsilon") or 0.0))
 
 
 def _tell(before: Past, rounds: int) -> None:
