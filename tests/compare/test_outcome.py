@@ -113,10 +113,11 @@ class TestGuaranteed:
         assert guaranteed(searched, [named]) == (whole, "")
         arm = replace(result(tmp_path, "arm", [1.0]), searched=searched, epsilon=whole)
         assert with_search(arm, named).chosen_by == (*searched, folders["search-b"])
-        moved = replace(final, chosen_by=(tmp_path / "before" / "search-a",))
+        before = self.MADE["final"].parent.parent / "moved"  # beside the run, as it was made
+        moved = replace(final, chosen_by=(before / "search-a",))
         assert guaranteed(searched, [moved]) == guaranteed(searched, [final])
-        lost = replace(final, chosen_by=(tmp_path / "before" / "search-c",))
-        assert guaranteed(searched, [lost])[0] is None
+        for place in (before / "search-c", tmp_path / "another" / "search" / "search-a"):
+            assert guaranteed(searched, [replace(final, chosen_by=(place,))])[0] is None
 
     def test_a_ledger_that_was_edited_leaves_none_though_the_run_still_tells_one(self, folders):
         final, [ledger, *_] = read(folders["final"]), sorted((folders["final"] / "private").glob(f"*/{PRIVACY_LEDGER}"))

@@ -174,6 +174,45 @@ def test_runs_that_are_named_after_the_last_round_count_too(make, tmp_path, monk
     assert read_all([done.folder])[0].last.values["epsilon"] == done.rows[-1]["epsilon"]
 
 
+def test_what_was_named_once_counts_whatever_a_later_resume_names(make, tmp_path, monkeypatch):
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    first, second = (run(make(run={"folder": str(tmp_path / name)}, **options)).folder for name in ("first", "second"))
+    named = [[str(first)], [str(first), str(second)], [str(first)]]
+    asked = [make(run={"folder": str(tmp_path / "third"), "chosen_by": names}, **options) for names in named]
+    for part, one in enumerate(asked[:2]):
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr("murmura.experiment.run._finish", stop)
+            run(one, resume=part > 0)
+    done = run(asked[2], resume=True)
+    every = [odometer.read(place) for place in (first, second, done.folder)]
+    assert done.rows[-1]["epsilon"] == pytest.approx(odometer.together(every, "record", 1e-5).value)
+    assert read_all([done.folder])[0].chosen_by == (first, second)
+
+
+def test_what_could_not_be_read_in_the_last_round_is_counted_when_it_can(make, tmp_path, monkeypatch):
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    first = run(make(run={"folder": str(tmp_path / "first")}, **options)).folder
+    asked = make(run={"folder": str(tmp_path / "then"), "chosen_by": [str(first)]}, **options)
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as stopped:
+        patch.setattr("murmura.privacy.odometer._taken_part", _not_readable)
+        patch.setattr("murmura.experiment.run._finish", stop)
+        run(asked)
+    assert "no ε can be told" in stopped.value.cost
+    last = run(asked, resume=True).rows[-1]
+    assert last["epsilon"] > last["privacy"]["alone"] and not last["privacy"]["refused"]
+
+
+def test_a_run_does_not_begin_where_one_lies_that_it_was_chosen_by(make, tmp_path):
+    """It would be moved, and its folder then be that of the run itself."""
+    options = {"method": PRIVATE, "training": ONE_STEP, "evaluation": {"attacks": False}}
+    first = run(make(run={"folder": str(tmp_path / "first")}, **options)).folder
+    second = run(make(run={"folder": str(tmp_path / "second"), "chosen_by": [str(first)]}, **options)).folder
+    for named in (first, second):
+        with pytest.raises(ConfigError, match="would be moved, and not counted"):
+            run(make(run={"folder": str(first), "chosen_by": [str(named)]}, **options), overwrite=True)
+    assert read_all([first])[0].finished
+
+
 def stop(*arguments):
     raise KeyboardInterrupt
 

@@ -250,9 +250,12 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
 
 
 def _counted(searched: Sequence[Path], run: RunRecord) -> list[Path]:
-    """What was searched, and what a run itself names besides; not where that has moved with the comparison."""
-    names = {place.name for place in searched}
-    return [*searched, *(place for place in run.chosen_by if place.exists() or place.name not in names)]
+    """What was searched, and what a run itself names besides; not where that has moved with the comparison, in whose
+    folder it lay where the run did."""
+    names, was = {place.name for place in searched}, Path(run.options.get("run", {}).get("folder", run.folder))
+    before = was.parent.parent if was.resolve() != run.folder.resolve() else None
+    moved = [one for one in run.chosen_by if one.parent.parent == before and one.name in names and not one.exists()]
+    return [*searched, *(place for place in run.chosen_by if place not in moved)]
 
 
 def with_search(one: ArmResult, run: RunRecord) -> RunRecord:

@@ -58,9 +58,16 @@ def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, An
     except MurmuraError as error:
         say(f"No ε is told: {error}")
         why = f"with the runs by which its options were chosen: {error.what}"
-        for place in (*others, folder):  # where they lie on this machine is nobody else's business
-            why = why.replace(str(place), place.name)
+        for place in sorted([*_in_turn(others), folder], key=lambda one: -len(str(one))):  # nobody else's business
+            why = why.replace(str(place.resolve()), place.name).replace(str(place), place.name)
         return {**told, "epsilon": None, "refused": why}
+
+
+def _in_turn(folders: Sequence[Path]) -> Sequence[Path]:
+    try:
+        return chosen_in_turn(folders)
+    except MurmuraError:
+        return folders
 
 
 def uncounted(experiment: Experiment, plan: PrivacyPlan | None, is_remote: bool) -> list[str]:

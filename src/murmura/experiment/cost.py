@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
+from murmura.errors import CheckpointError
 from murmura.experiment.prepare import Plan
 from murmura.experiment.resume import tables
 from murmura.federation.server.checkpoint import last_saved
@@ -32,7 +36,9 @@ def cost_of(folder: RunFolder, plan: Plan) -> str:
 
 def _at_least(found: PrivacySpent, folder: RunFolder) -> PrivacySpent:
     """What was spent, or what the last row tells where that is more: after the last round it counts other runs too."""
-    *_, told = [{}, *(row.get("privacy") or {} for _, row in files.lines(folder.metrics))]
+    told: Mapping[str, Any] = {}
+    with suppress(CheckpointError):  # why the run has stopped is told, and not that
+        *_, told = [{}, *(row.get("privacy") or {} for _, row in files.lines(folder.metrics))]
     if told.get("refused"):
         return replace(found, epsilon=None, refused=told["refused"])
     return found if found.epsilon is None else replace(found, epsilon=max(found.epsilon, told.get("epsilon") or 0.0))

@@ -156,7 +156,10 @@ def past(folder: RunFolder, experiment: Experiment, refused: Mapping[int, str] |
         raise CheckpointError(what, where=str(folder.checkpoint), fix=fix)
     begun = Experiment.of(checkpoint.run["experiment"]) if checkpoint else _written_down(folder)
     experiment = settled(experiment, begun)
-    chosen_by = list(dict.fromkeys([*begun.run.chosen_by, *experiment.run.chosen_by]))
+    noted: list[str] = []
+    with suppress(CheckpointError):  # more may have been named since, of which no round was saved
+        noted = _written_down(folder).run.chosen_by
+    chosen_by = list(dict.fromkeys([*begun.run.chosen_by, *noted, *experiment.run.chosen_by]))
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"chosen_by": chosen_by})})
     changed = _changed(folder, begun, experiment)
     if checkpoint is None:
@@ -210,7 +213,12 @@ def is_over(folder: RunFolder, experiment: Experiment) -> bool:
     """
     if not (folder.is_finished and folder.report.exists()):
         return False
-    if fingerprint(_written_down(folder)) != fingerprint(experiment):
+    try:
+        ended = _written_down(folder)
+    except CheckpointError as error:
+        fix = "Restore it from a copy. The run is finished: to start over would spend its ε again."
+        raise CheckpointError("which run has ended here is not known", where=error.where, fix=fix) from error
+    if fingerprint(ended) != fingerprint(experiment):
         return False
     return not (read(folder.path).last.privacy and last_saved(folder.checkpoint) is not None)
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError, explaining
 from murmura.privacy.accounting import Epsilon
@@ -37,9 +38,13 @@ from murmura.runs.names import (
 )
 from murmura.runs.schema import SIMULATIONS
 
-_DAMAGED = (AttributeError, KeyError, TypeError, ValueError)  # of files that hold something else than a run writes
+_DAMAGED = (AttributeError, KeyError, TypeError)  # of a file that holds something else than a run writes
 EVERY_SITE = "every site"
 """Stands for the sites of a run that are elsewhere: the server's ledger holds for each, whatever records it has."""
+
+
+class NoLedgersError(CheckpointError):
+    """There is no run, or nothing here of what it has spent."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,11 @@ def read(folder: Path) -> RunLedgers:
     """The ledgers in a run folder; those of a run that is under way or was abandoned too, which has no other results.
 
     Raises:
-        CheckpointError: this is not a run folder, or one that may not be read; its ledgers are gone, or what it says of
-            its sites is damaged.
+        NoLedgersError: this is not a run folder, or its ledgers are gone.
+        CheckpointError: it may not be read, or what it says of its sites is damaged.
         PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
     """
-    with explaining("the ledgers of this run cannot be read", folder, "", *_DAMAGED):
+    with explaining("the ledgers of this run cannot be read", folder):
         return _read(folder)
 
 
@@ -85,14 +90,21 @@ def chosen_by(folder: Path) -> list[Path]:
         CheckpointError: it cannot be read.
     """
     with explaining("what chose the options of this run cannot be read", folder, "", *_DAMAGED):
-        told = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG)
-        return [Path(one) for one in told.get("run", {}).get("chosen_by", [])]
+        return [Path(one) for one in _options(folder).get("chosen_by", [])]
+
+
+def _options(folder: Path) -> Mapping[str, Any]:
+    """Of the table ``[run]``; empty where there is no file."""
+    found: Mapping[str, Any] = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get("run", {})
+    if not isinstance(found, Mapping):
+        raise CheckpointError("[run] is no table", where=str(folder / CONFIG), fix="Restore it from a copy.")
+    return found
 
 
 def _read(folder: Path) -> RunLedgers:
     if not (folder / CONFIG).is_file():
         fix = "Give a folder that `murmura run` wrote."
-        raise CheckpointError("this is not a run folder", where=str(folder), fix=fix)
+        raise NoLedgersError("this is not a run folder", where=str(folder), fix=fix)
     places = sorted(
         path for path in (folder / PRIVATE).glob("*") if path.is_dir() and path.name not in (OWNER, FEDERATION)
     )
@@ -113,24 +125,24 @@ def _read(folder: Path) -> RunLedgers:
     server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
     if (folder / ANCHOR).exists():
         server.check(_anchor(folder / ANCHOR))
-    options = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get("run", {})
-    simulated = options.get("engine", SIMULATIONS[0]) in SIMULATIONS
+    simulated = _options(folder).get("engine", SIMULATIONS[0]) in SIMULATIONS
     spent = bool(ledgers or server.lines)  # before that, nothing was
     for site in _taken_part(folder) - records.keys() if spent and simulated else ():
         records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
     if not places and not damaged and (simulated or not server.lines):
         fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
-        raise CheckpointError("nothing is left of what this run spent", where=str(folder), fix=fix)
+        raise NoLedgersError("nothing is left of what this run spent", where=str(folder), fix=fix)
     whole = PrivacyLedger.of(server) if server.lines else None
     said = Journal.peek(folder / CHECKPOINTS / f"{CAVEATS}.journal", "journal of caveats")
-    caveats = tuple(line["said"] for line in said.lines)
+    caveats = tuple(str(line.get("said")) for line in said.lines)
     return RunLedgers(str(folder), records, ledgers, whole, damaged, whole is not None and not simulated, caveats)
 
 
 def _taken_part(folder: Path) -> set[str]:
     """The sites with records that a run used, by what its owner can read; none where that is gone."""
-    told = (line["sites"] for _, line in files.lines(folder / RECORDS) if "sites" in line)
-    return {one["site"] for sites in told for one in sites if one["used"]}
+    with explaining("what this run used of its sites' records cannot be read", folder / RECORDS, "", *_DAMAGED):
+        told = (line["sites"] for _, line in files.lines(folder / RECORDS) if "sites" in line)
+        return {one["site"] for sites in told for one in sites if one["used"]}
 
 
 def _anchor(path: Path) -> Anchor:

@@ -83,9 +83,9 @@ def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpen
     """By the ledgers themselves."""
     try:
         found = odometer.read(folder)
-    except CheckpointError:
+    except odometer.NoLedgersError:
         return None
-    except PrivacyError as error:
+    except (CheckpointError, PrivacyError) as error:
         return PrivacySpent(1, None, str(error))
     ledgers = [*found.sites.values(), *([found.whole] if found.whole else [])]
     if found.damaged:

@@ -345,6 +345,8 @@ class Server:
         """Of a run whose rounds are all done: it may have named more runs that its guarantee counts."""
         told, last = self.rows[-1]["privacy"], {}
         if told:
+            if told.get("alone") is not None and told["epsilon"] is None:  # what was not to be read may be, by now
+                told = {**told, "epsilon": told["alone"], "refused": None}
             privacy = self.counted({**told, **({"caveat": " ".join(self.caveats)} if self.caveats else {})})
             last = {"privacy": dict(privacy), "epsilon": privacy.get("epsilon")}
         self.rows[-1] |= last
