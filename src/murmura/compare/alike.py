@@ -20,15 +20,13 @@ def on_other_records(results: Sequence[ArmResult]) -> list[str]:
     for what, known in _USES.items():
         every = {one.arm: {seed: known(run) for seed, run in one.runs.items()} for one in results}
         telling = [arm for arm, own in every.items() if any(told != (None, None) for told in own.values())]
-        for first in telling[:1]:
-            if apart := [arm for arm in telling if _differ(every[arm], every[first])]:
-                base = _counted(every[first])
-                counts = {arm: _counted(every[arm]) for arm in apart}
-                others = [f"{arm} on {_OTHERS if own == base else own}" for arm, own in counts.items()]
-                told.append(
-                    f"Not all arms were {what} the same records: {first} on {base}, {listing(others)}. A part of what "
-                    "they differ by may come of that."
-                )
+        if apart := [arm for arm in telling if _differ(every[arm], every[telling[0]])]:
+            base, counts = _counted(every[telling[0]]), {arm: _counted(every[arm]) for arm in apart}
+            others = [f"{arm} on {_OTHERS if own == base else own}" for arm, own in counts.items()]
+            told.append(
+                f"Not all arms were {what} the same records: {telling[0]} on {base}, {listing(others)}. A part of what "
+                "they differ by may come of that."
+            )
     return told
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from murmura.data.files import READERS, ending, stem
-from murmura.data.refusal import listing
+from murmura.data.refusal import indented
 from murmura.errors import DataError, nearest, nearest_file
 from murmura.progress import say
 
@@ -91,7 +91,7 @@ def site_files(folder: str | Path, ignore: Sequence[str] = ()) -> dict[str, Path
         what = "1 entry" if len(names) == 1 else f"{len(names)} entries"
         quoted = ", ".join(f"'{entry.name}'" for entry in found.others)
         raise DataError(
-            f"{what} of this folder cannot be read as a site's records:{listing(names)}",
+            f"{what} of this folder cannot be read as a site's records:{indented(names)}",
             where=str(folder),
             fix=f"Known: {', '.join(READERS)}. Save tables as .xlsx or CSV UTF-8, unpack archives, and move elsewhere "
             f"what is no site's; or have an experiment ignore it: data.sites.ignore = [{quoted}].",

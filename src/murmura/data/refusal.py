@@ -11,7 +11,7 @@ _LISTED = 10
 SKIP = "To leave them out and count them: --skip-bad."
 
 
-def listing(lines: Sequence[str]) -> str:
+def indented(lines: Sequence[str]) -> str:
     """A list, one entry a line: the first ten, and how many more there are."""
     more = len(lines) - _LISTED
     shown = [*lines[:_LISTED], f"... and {more} more"] if more > 0 else lines
@@ -33,4 +33,4 @@ def refusal(bad: Sequence[BadRecord], of: int, expected: str, what: str = "recor
         return DataError(bad[0].why, where=str(bad[0].where), fix=fix)
     share = f"{len(bad)} of {of}" if len(bad) < of else f"none of the {of}"
     lines = [f"{record.where}: {record.why}" for record in bad]
-    return DataError(f"{share} {what}s can{'' if len(bad) == of else 'not'} be used:{listing(lines)}", fix=fix)
+    return DataError(f"{share} {what}s can{'' if len(bad) == of else 'not'} be used:{indented(lines)}", fix=fix)

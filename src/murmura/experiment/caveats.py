@@ -47,14 +47,14 @@ def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, An
 
     Args:
         folder: of the run.
-        privacy: what it guarantees by itself; or with fewer such runs, for one that has named more of them since.
+        privacy: what it guarantees by itself; or what this has returned before, where more such runs were named since.
     """
-    others = [Path(one) for one in experiment.run.chosen_by]
-    if not others or privacy.get("epsilon") is None:
+    others, alone = [Path(one) for one in experiment.run.chosen_by], privacy.get("alone", privacy.get("epsilon"))
+    if not others or alone is None:
         return privacy
-    told = {**privacy, "alone": privacy.get("alone", privacy["epsilon"])}
+    told = {**privacy, "alone": alone, "epsilon": alone, "refused": None}
     try:
-        return {**told, "epsilon": with_others(folder, others, privacy, experiment.method.model_dump())}
+        return {**told, "epsilon": with_others(folder, others, told, experiment.method.model_dump())}
     except MurmuraError as error:
         say(f"No ε is told: {error}")
         why = f"with the runs by which its options were chosen: {error.what}"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from murmura.data.check import repeats
 from murmura.data.config import DataConfig
 from murmura.data.layout import BadRecord, Place
-from murmura.data.refusal import SKIP, listing
+from murmura.data.refusal import SKIP, indented
 from murmura.errors import DataError
 from murmura.progress import say
 from murmura.reading import Reading
@@ -85,7 +85,7 @@ def _overlap(shared: Sequence[Placed], owned: Sequence[Place], data: DataConfig)
     """What to tell of held-out records that are private ones too."""
     single = len(shared) == 1
     measure = f"so {'it' if single else 'they'} would measure memory and not skill"
-    lines = listing([f"{one.where}: the same as {place}" for one, place in zip(shared, owned, strict=True)])
+    lines = indented([f"{one.where}: the same as {place}" for one, place in zip(shared, owned, strict=True)])
     public = None if data.heldout is None else str(Path(data.heldout))
     if public is None or not any(one.where.file.startswith(public) for one in shared):
         what = f"{len(shared)} held-out {'record stands' if single else 'records stand'} at a site too"
@@ -125,7 +125,7 @@ def _unknown_labels(unknown: Sequence[Placed], of: int, shown: Sequence[str], hi
     """
     pairs = sorted(zip(unknown, shown, strict=True), key=lambda pair: pair[0].order())
     lines = [f"{placed.where}: {label}" for placed, label in pairs]
-    what = f"no words are given for the labels of {len(unknown)} of {of} records:{listing(lines)}"
+    what = f"no words are given for the labels of {len(unknown)} of {of} records:{indented(lines)}"
     return DataError(what, fix=f"{hint} {SKIP}")
 
 

@@ -334,8 +334,8 @@ def _together(group: Sequence[RunRecord]) -> str:
     others = [folder for run in group for folder in run.chosen_by]
     count = f"all {len(group)} runs" + " and those that options were chosen by" * bool(others)
     try:
-        places = [*chosen_in_turn(others), *(run.folder for run in group)]
-        every = [odometer.read(folder) for folder in {place.resolve(): place for place in places}.values()]
+        places = {place.resolve(): place for place in (*chosen_in_turn(others), *(run.folder for run in group))}
+        every = [odometer.read(place) for place in places.values()]
         found = odometer.together(every, told[0]["unit"], told[0]["delta"])
     except CheckpointError:
         if others:

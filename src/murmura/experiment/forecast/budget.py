@@ -13,7 +13,7 @@ from typing import Any
 from murmura.augment.strategies import strategy
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import digest
-from murmura.data.refusal import listing
+from murmura.data.refusal import indented
 from murmura.errors import BudgetError, CheckpointError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
@@ -74,7 +74,7 @@ def require_answers(
     whys = {site: _refusal(experiment, method, site, records) for site in asked}
     refusing = [f"site {site}: {why}" for site, why in whys.items() if why]
     if len(asked) - len(refusing) <= stops:
-        what = f"{len(refusing)} of {len(asked)} sites would not answer:{listing(refusing)}"
+        what = f"{len(refusing)} of {len(asked)} sites would not answer:{indented(refusing)}"
         fix = "That is for the sites' owners to decide: nothing was trained, and nothing was sent."
         raise BudgetError(what, where="budget.epsilon", fix=fix)
 

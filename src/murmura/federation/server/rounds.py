@@ -342,16 +342,15 @@ class Server:
         self._write()  # the run may have been stopped between its checkpoint and these files
 
     def _count_again(self) -> None:
-        """Of a run whose rounds are all done: it may have named more runs that its guarantee counts."""
-        told, last = self.rows[-1]["privacy"], {}
-        if told:
-            if told.get("alone") is not None and told["epsilon"] is None:  # what was not to be read may be, by now
-                told = {**told, "epsilon": told["alone"], "refused": None}
-            privacy = self.counted({**told, **({"caveat": " ".join(self.caveats)} if self.caveats else {})})
-            last = {"privacy": dict(privacy), "epsilon": privacy.get("epsilon")}
-        self.rows[-1] |= last
-        self.publication.amend(last)
-        self._write()
+        """Of a run whose rounds are all done: it may have named more runs that its guarantee counts, or they can be
+        read by now."""
+        if told := self.rows[-1]["privacy"]:
+            beside = {"caveat": " ".join(self.caveats)} if self.caveats else {}
+            privacy = dict(self.counted({**told, **beside}))
+            last = {"privacy": privacy, "epsilon": privacy.get("epsilon")}
+            self.rows[-1] |= last
+            self.publication.amend(last)
+            self._write()
 
     def _keep_live(self, told: Mapping[str, Any]) -> None:
         secret = {"all": not self.publication.tells_all, "sites": not self.publication.tells_sites}
