@@ -12,7 +12,7 @@ from murmura.errors import CheckpointError, DataError, ModelError, PrivacyError
 from murmura.experiment.skeleton import config_and_tokenizer
 from murmura.federation.server import checkpoint
 from murmura.judge.judging import Transcript
-from murmura.privacy import odometer
+from murmura.privacy import run_ledgers
 from murmura.privacy.journal import Journal
 from murmura.privacy.plan import PrivacyPlan
 from murmura.report.sections import drafts
@@ -65,7 +65,7 @@ READERS = {
     "a judge's verdict": (lambda folder: Transcript(write(folder / "said.jsonl")), CheckpointError, "not a verdict"),
     "a plan": (lambda folder: PrivacyPlan.from_json(NESTED), PrivacyError, "not a privacy plan"),
     "an anchor": (
-        lambda folder: odometer._anchor(write(folder / "anchor.jsonl", f"{{}}\n{NESTED}")),
+        lambda folder: run_ledgers._anchor(write(folder / "anchor.jsonl", f"{{}}\n{NESTED}")),
         PrivacyError,
         "is damaged",
     ),

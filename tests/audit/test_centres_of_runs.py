@@ -11,7 +11,7 @@ from murmura.augment.noise import planned
 from murmura.errors import PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
-from murmura.privacy import odometer
+from murmura.privacy import odometer, run_ledgers
 from murmura.report.page import render
 from murmura.runs import read
 from murmura.runs.names import AUDIT_SCORES
@@ -80,7 +80,7 @@ def test_the_epsilon_of_noisy_centres_is_that_of_their_ledgers_and_not_the_runs(
     assert last.alone is None
     assert not record.last.privacy and "epsilon" not in record.last.values
     with pytest.raises(PrivacyError, match="no privacy was promised"):
-        odometer.totals([odometer.read(finished[1.0])])
+        odometer.totals([run_ledgers.read(finished[1.0])])
     for site in small.SIZES:
         path = finished[1.0] / "private" / site / "centres.journal"
         assert path.is_file() and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -91,8 +91,8 @@ def test_the_epsilon_of_noisy_centres_is_that_of_their_ledgers_and_not_the_runs(
 
 
 def test_beside_a_run_that_keeps_its_promise_one_with_noisy_centres_is_named_and_no_total_is_told(finished, tmp_path):
-    noisy = odometer.read(finished[1.0])
-    kept = odometer.read(run_folder(tmp_path / "kept", noisy.records, dict.fromkeys(noisy.records, RECORDS)))
+    noisy = run_ledgers.read(finished[1.0])
+    kept = run_ledgers.read(run_folder(tmp_path / "kept", noisy.records, dict.fromkeys(noisy.records, RECORDS)))
     assert all(one.epsilon for one in odometer.totals([kept]))
     found = odometer.totals([kept, noisy])
     assert {(one.epsilon, one.refused) for one in found} == {

@@ -21,8 +21,9 @@ from murmura.privacy import (
 )
 from murmura.privacy.curve import Curve
 from murmura.privacy.journal import Journal
+from murmura.privacy.run_ledgers import note, read
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CAVEATS
+from murmura.runs.names import CAVEATS, ID
 from murmura.units import bound
 from tests.privacy.folders import run_folder
 from tests.privacy.plans import RECORDS, SITES, of_group
@@ -292,6 +293,17 @@ def test_what_two_runs_have_spent_together(invoke, twice):
     alone = bound(RECORDS.epsilon().value, 4)
     assert f"{twice[0]}: skin\n  record: ε {alone}" in done.stdout and f"{twice[1]}: skin\n" in done.stdout
     assert f"may overlap. A record that was at one site of every run: ε at most {epsilon}" in done.stdout
+
+
+def test_what_a_run_was_chosen_by_is_counted_unasked_and_wherever_it_is(invoke, twice):
+    for place, run in enumerate(twice):
+        (Path(run) / ID).write_text(f"run {place}")
+    both = invoke("spent", *twice).stdout
+    note(Path(twice[1]), [read(Path(twice[0]))])
+    assert "2 runs together" in both and invoke("spent", *twice).stdout == both
+    assert sorted(invoke("spent", twice[1]).stdout.replace(";", "").split()) == sorted(both.replace(";", "").split())
+    Path(twice[0]).rename(Path(twice[0]).with_name("elsewhere"))
+    assert "2 runs together" in invoke("spent", twice[1]).stdout
 
 
 def test_what_stands_beside_the_epsilon_of_a_run_stands_beside_their_sum(invoke, twice):

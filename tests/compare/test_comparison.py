@@ -27,7 +27,8 @@ from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.methods.dplora.method import DPLoRA
-from murmura.privacy import odometer
+from murmura.privacy import odometer, run_ledgers
+from murmura.privacy.standing import rounded
 from murmura.progress import clock
 from murmura.report.card import run_card
 from murmura.report.content import ReportSection
@@ -165,7 +166,7 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
 
 
 def _by_itself(runs):
-    return [odometer.together([odometer.read(run.folder)], "record", 1e-5).value for run in runs]
+    return [odometer.together([run_ledgers.read(run.folder)], "record", 1e-5).value for run in runs]
 
 
 def _what_is_handed_over_tells_the_search(outcome, private, tmp_path):
@@ -187,8 +188,8 @@ def _what_is_handed_over_tells_the_search(outcome, private, tmp_path):
     assert {row[1].split()[0] for row in tables(seen)[0]} == {bound(private.epsilon)}
     assert said(seen) == "" and not any("made before" in remark for remark in outcome.remarks)
     [row] = table_of(list(private.runs.values()))  # seeds share a row, and what they chose by is seen once
-    every = [odometer.read(place) for place in (*private.searched, *(run.folder for run in row.runs))]
-    both = bound(odometer.together(every, "record", 1e-5).value)
+    every = [run_ledgers.read(place) for place in (*private.searched, *(run.folder for run in row.runs))]
+    both = bound(rounded(odometer.together(every, "record", 1e-5).value, 8.0))
     assert row.cells["epsilon"].together == f"all 2 runs and those that options were chosen by: {both}"
 
 

@@ -20,10 +20,10 @@ from murmura.compare.outcome import (
     guaranteed,
     with_search,
 )
-from murmura.privacy import odometer
+from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.standing import rounded
 from murmura.runs import read
-from murmura.runs.names import PRIVACY_LEDGER
+from murmura.runs.names import ID, PRIVACY_LEDGER
 from tests.compare.arms import labels, result
 from tests.experiment import small
 from tests.report.runs import metrics, write_run
@@ -102,22 +102,25 @@ class TestGuaranteed:
         alone, _ = guaranteed([], [final])
         whole, why = guaranteed(searched, [final])
         own = final.last.privacy
-        every = odometer.together([odometer.read(one) for one in folders.values()], own["unit"], own["delta"])
+        every = odometer.together([run_ledgers.read(one) for one in folders.values()], own["unit"], own["delta"])
         assert why == "" and alone == own["epsilon"] and whole == rounded(every.value, 8.0) >= every.value > alone
 
-    def test_what_a_run_names_itself_counts_too_unless_it_has_moved_along(self, folders, tmp_path):
-        """The file of a comparison may name it no more; and a comparison may lie elsewhere than it was made."""
+    def test_what_a_run_has_noted_counts_too_wherever_it_is_now(self, folders, tmp_path):
+        """The file of a comparison may name it no more, it may be gone, and another run may lie there."""
         searched, final = [folders["search-a"]], read(folders["final"])
         whole, _ = guaranteed([folders["search-a"], folders["search-b"]], [final])
-        named = replace(final, chosen_by=(folders["search-b"],))
-        assert guaranteed(searched, [named]) == (whole, "")
+        run_ledgers.note(final.folder, [run_ledgers.read(folders["search-b"])])
+        assert guaranteed(searched, [final]) == (whole, "")
         arm = replace(result(tmp_path, "arm", [1.0]), searched=searched, epsilon=whole)
-        assert with_search(arm, named).chosen_by == (*searched, folders["search-b"])
-        before = self.MADE["final"].parent.parent / "moved"  # beside the run, as it was made
-        moved = replace(final, chosen_by=(before / "search-a",))
-        assert guaranteed(searched, [moved]) == guaranteed(searched, [final])
-        for place in (before / "search-c", tmp_path / "another" / "search" / "search-a"):
-            assert guaranteed(searched, [replace(final, chosen_by=(place,))])[0] is None
+        assert with_search(arm, final).beside == tuple(searched)
+        assert guaranteed([*searched, folders["search-b"]], [final]) == (whole, "")
+        moved = folders["search-b"].rename(tmp_path / "moved")
+        assert guaranteed(searched, [final]) == guaranteed([*searched, moved], [final]) == (whole, "")
+        another = run_ledgers.read(shutil.copytree(moved, folders["search-b"]))
+        (folders["search-b"] / ID).write_text("another run")
+        more, _ = guaranteed([*searched, folders["search-b"]], [final])
+        four = [*map(run_ledgers.read, (*searched, moved, folders["search-b"])), replace(another, id="final")]
+        assert more == rounded(odometer.together(four, "record", 1e-5).value, 8.0) >= whole
 
     def test_a_ledger_that_was_edited_leaves_none_though_the_run_still_tells_one(self, folders):
         final, [ledger, *_] = read(folders["final"]), sorted((folders["final"] / "private").glob(f"*/{PRIVACY_LEDGER}"))

@@ -14,7 +14,7 @@ from murmura.experiment.run import run
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.sending import Sending
 from murmura.federation.site.answer import Host
-from murmura.privacy import odometer
+from murmura.privacy import run_ledgers
 from murmura.runs import read, read_all
 from murmura.runs.folder import RunFolder
 from murmura.units import bound
@@ -62,7 +62,7 @@ def interrupted(method, tmp_path_factory, llama_folder):
 
 
 def spent(folder):
-    found = odometer.read(folder)
+    found = run_ledgers.read(folder)
     return max(ledger.epsilon().value for ledger in (*found.sites.values(), *filter(None, [found.whole])))
 
 
@@ -120,8 +120,8 @@ def test_a_report_of_a_run_that_stopped_with_its_round_saved_says_nothing_of_it(
 
 def test_a_finished_private_run_keeps_its_ledger_and_no_checkpoint(make, method):
     folder = run(make(method=method)).folder
-    left = [path.name for path in (folder / "checkpoint").iterdir()]
-    assert left == ["reported.journal" if method["name"] == "dplora" else "privacy.journal"]
+    left = {path.name for path in (folder / "checkpoint").iterdir()}
+    assert left == {"id", "reported.journal" if method["name"] == "dplora" else "privacy.journal"}
     assert stat.S_IMODE(os.stat(folder / "checkpoint").st_mode) == 0o700
     assert spent(folder) >= read(folder).last.values["epsilon"] - 1e-9
     with pytest.raises(CheckpointError, match="finished"):
@@ -136,11 +136,11 @@ def test_a_ledger_that_lost_its_end_after_the_run_was_finished_is_refused(make, 
     whole = ledger.read_bytes()
     ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
     with pytest.raises(PrivacyError, match="has 3 lines, and had 4 when the run was last saved"):
-        odometer.read(folder)
+        run_ledgers.read(folder)
     ledger.write_bytes(whole)
     anchor.write_text("{}\n", encoding="utf-8")
     with pytest.raises(PrivacyError, match=r"anchor\.jsonl: how far the privacy ledger had come is damaged"):
-        odometer.read(folder)
+        run_ledgers.read(folder)
 
 
 def test_a_finished_run_that_promised_nothing_can_go_on(make):

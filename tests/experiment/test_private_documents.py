@@ -11,7 +11,7 @@ from murmura.federation.site.store import SiteStore
 from murmura.methods.dpfedavg.method import plan as dpfedavg_plan
 from murmura.methods.dpftrl.method import plan as dpftrl_plan
 from murmura.methods.dplora.guarantee import plan as dplora_plan
-from murmura.privacy import odometer
+from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs.folder import RunFolder
@@ -104,7 +104,7 @@ def test_each_site_s_ledger_has_every_step_on_documents(make):
         spent.append(ledger.epsilon("rdp").value)
     told = result.rows[-1]["privacy"]
     assert told["epsilon"] == pytest.approx(max(spent)) and (told["unit"], told["refused"]) == ("record", None)
-    left = odometer.read(result.folder)
+    left = run_ledgers.read(result.folder)
     assert set(left.sites) == set(SITES) and all(left.records.values()) and not left.damaged
     assert odometer.together([left], "record").value <= told["epsilon"]  # by the tightest accountant
     released = json.loads((result.folder / "disclosure.json").read_text())
@@ -125,7 +125,7 @@ def test_the_server_s_ledger_has_every_round_on_documents(make, name):
     told = result.rows[-1]["privacy"]
     assert told["epsilon"] == pytest.approx(planned.epsilon(accountant="rdp").value)
     assert PrivacyLedger(planned, journal).epsilon("rdp").value == pytest.approx(told["epsilon"])
-    left = odometer.read(result.folder)
+    left = run_ledgers.read(result.folder)
     assert set(left.records) == set(SITES) and all(left.records.values())
     assert odometer.together([left], "site").value <= told["epsilon"]
     assert (told["unit"], told["refused"]) == ("site", None)

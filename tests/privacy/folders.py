@@ -3,7 +3,7 @@
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.runs import RunFolder
-from murmura.runs.names import PRIVACY_LEDGER
+from murmura.runs.names import PRIVACY_LEDGER, RECORDS, SITES
 from tests.privacy.plans import followed
 
 
@@ -36,6 +36,8 @@ def leave_ledgers(path, records, sites=None, whole=None):
         if sites and site in sites:
             ledger = ledger_of(sites[site], place / "privacy.journal")
             journal.append({"ledger": ledger.anchor})
+    if (path / SITES).exists():  # what is published may name others: what the run used tells
+        folder.write_private(RECORDS, [{"sites": [{"site": site, "used": 1} for site in records]}])
     if whole is not None:
         ledger_of(whole, folder.checkpoint / PRIVACY_LEDGER)
     return path

@@ -20,9 +20,13 @@ from murmura.privacy import (
 from murmura.privacy.composition import PrivateSelection, ReleasedSteps, at_most, composed
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.odometer import anywhere, read, together, totals
+from murmura.privacy.odometer import anywhere, every, together, totals
+from murmura.privacy.run_ledgers import RunLedgers, note, noted, read
 from murmura.runs.folder import RunFolder
+from murmura.runs.names import CHOSEN_BY, ID
 from murmura.runs.names import RECORDS as RECORDS_FILE
+from murmura.runs.names import SITES as SITES_FILE
+from murmura.runs.schema import SiteReport
 from tests.privacy.folders import ledger_of, run_folder
 from tests.privacy.plans import RECORDS, SITES, followed
 
@@ -374,3 +378,92 @@ def test_batches_of_fixed_size(tmp_path):
 def test_a_ledger_in_memory():
     with pytest.raises(PrivacyError, match="not a privacy ledger"):
         PrivacyLedger.of(Journal())
+
+
+def with_id(folder, id):
+    (folder / ID).write_text(id)
+    return folder
+
+
+def test_what_was_noted_of_a_run_is_what_its_folder_says(tmp_path):
+    every_kind = [
+        read(with_id(run_folder(tmp_path / "1", {"a": "x", "b": None}, {"a": RECORDS}), "one")),
+        read(run_folder(tmp_path / "2", {"a": "x"}, whole=SITES)),
+        deployed(tmp_path / "3"),
+        RunLedgers.unknown("gone", "it is gone"),
+    ]
+    folder = run_folder(tmp_path / "4", {"a": "x"}, {"a": RECORDS})
+    note(folder, every_kind)
+    size = (folder / CHOSEN_BY).stat().st_size
+    note(folder, every_kind)
+    assert (folder / CHOSEN_BY).stat().st_size == size  # of what is known nothing is written again
+    assert [one.to_json() for one in noted(folder)] == [one.to_json() for one in every_kind]
+    assert read(folder).chosen_by == noted(folder) or len(read(folder).chosen_by) == 4
+    assert totals(every_kind[:3]) == totals(noted(folder)[:3])
+
+
+def test_what_runs_were_chosen_by_is_added_up_with_them_each_once(tmp_path):
+    first = with_id(run_folder(tmp_path / "1", {"a": "x"}, {"a": RECORDS}), "first")
+    second = with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": OTHER}), "second")
+    note(second, [read(first)])
+    both = composed([ReleasedSteps(RECORDS, 50), ReleasedSteps(OTHER, 20)], 1e-5, ZERO_OUT)
+    runs = read(second), read(first)
+    assert together(runs[:1], "record") == together(runs, "record") == together(every(runs), "record") == both
+    assert anywhere(runs[:1], "record") == both
+    linked = tmp_path / "3"
+    linked.symlink_to(second)
+    assert len(every([*runs, read(linked)])) == 2
+
+
+def test_of_a_run_that_has_gone_on_its_later_state_counts(tmp_path):
+    first = with_id(run_folder(tmp_path / "1", {"a": "x"}), "first")
+    ledger = PrivacyLedger(RECORDS, Journal(first / "private" / "a" / "privacy.journal"))
+    second = with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": OTHER}), "second")
+    for steps in (20, 50):
+        ledger.record(steps, [followed(RECORDS, steps - ledger.steps)])
+        both = composed([ReleasedSteps(RECORDS, steps), ReleasedSteps(OTHER, 20)], 1e-5, ZERO_OUT)
+        assert together([read(second), read(first)], "record") == both
+        note(second, [read(first)])
+        assert together([read(second)], "record") == both
+
+
+def test_another_run_in_a_folder_of_the_same_name_counts_as_another(tmp_path):
+    """Though both have done the same, to the letter."""
+    folder = with_id(run_folder(tmp_path / "1", {"a": "x"}, whole=SITES), "before")
+    second = with_id(run_folder(tmp_path / "2", {"a": "x"}, whole=SITES), "second")
+    note(second, [read(folder)])
+    with_id(folder, "after")
+    (one,) = totals([read(second), read(folder)])
+    assert one.epsilon.value == pytest.approx(replace(SITES, steps=33).epsilon().value) and one.runs == 3
+    (folder / ID).unlink()  # as of an earlier version: it may be the one that was counted, or not
+    assert together([read(second), read(folder)], "site") == one.epsilon
+
+
+def test_of_two_ledgers_of_one_run_of_which_neither_goes_on_with_the_other_there_is_no_epsilon(tmp_path):
+    runs = []
+    for name, plan in (("1", RECORDS), ("2", OTHER)):
+        runs.append(read(with_id(run_folder(tmp_path / name, {"a": "x"}, {"a": plan}), "same")))
+    (one,) = totals(runs)
+    assert one.epsilon is None and "neither goes on where the other ends" in one.refused
+    with pytest.raises(PrivacyError, match="it is gone"):
+        together([runs[0], RunLedgers.unknown("gone", "it is gone")], "record")
+    with pytest.raises(PrivacyError, match="it is gone"):
+        together([deployed(tmp_path / "3"), RunLedgers.unknown("gone", "it is gone")], "site")
+
+
+def test_the_same_records_at_two_sites_count_twice_wherever_else_they_may_have_been(tmp_path):
+    """Of another run it is not known whether it had the same ones: by their digests it had not."""
+    fed = read(run_folder(tmp_path / "1", {"a": "x", "b": "x"}, whole=SITES))
+    lora = read(run_folder(tmp_path / "2", {"a": "z"}, {"a": RECORDS}))
+    expected = composed(
+        [ReleasedSteps(SITES, 11, by_record=True, copies=2), ReleasedSteps(RECORDS, 50)], 1e-5, ZERO_OUT
+    )
+    assert together([fed, lora], "record", 1e-5).value == pytest.approx(expected.value)
+
+
+def test_a_site_that_is_gone_with_all_that_told_of_it_is_missed(tmp_path):
+    """What is published of the run still names it."""
+    folder = run_folder(tmp_path / "1", {"a": "x"}, {"a": RECORDS})
+    RunFolder(folder).write(SITES_FILE, [SiteReport(one, None, None, None, None) for one in "ab"])
+    with pytest.raises(PrivacyError, match="what site b kept of this run is gone"):
+        together([read(folder)], "record")

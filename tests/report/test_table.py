@@ -9,6 +9,7 @@ from murmura import report
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
 from murmura.measure.statistics import Estimate
+from murmura.privacy.standing import rounded
 from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
 from murmura.runs.folder import RunFolder
@@ -117,6 +118,17 @@ def test_beside_the_epsilon_of_one_seed_stands_that_of_all(tmp_path, records, ca
     assert "that of all on which the row rests" in scope(rows)[-1]
     report.show(rows)
     assert f"all 3 runs: {all_three}" in capsys.readouterr().out
+
+
+def test_the_epsilon_of_all_tells_no_more_than_that_of_one_of_how_many_records_a_site_has(tmp_path):
+    """The exact one follows from it, where noise was made for a target."""
+    with_ledgers(tmp_path, [{"a": "x"}] * 2)
+    for seed in range(2):
+        config = tmp_path / f"s{seed}" / "config.toml"
+        config.write_text(config.read_text().replace("[method]\n", "[method]\nepsilon = 2.0\n", 1))
+    (row,) = rows_of(tmp_path / "s0", tmp_path / "s1")
+    exact = replace(RECORDS, steps=100).epsilon().value
+    assert row.cells["epsilon"].together == f"all 2 runs: {bound(rounded(exact, 2.0))}" and rounded(exact, 2.0) > exact
 
 
 def test_an_edited_ledger_of_one_seed_leaves_none_for_all(tmp_path):

@@ -186,14 +186,15 @@ def spent(
     """Print what runs have spent together on the records they share: the ε of their ledgers, composed.
 
     With --group it is that of any K records of one site together, or of any K sites. Sites have the same records if
-    they joined with the same digest, whatever they are called. Without --chosen-among, hyperparameters that were chosen
+    they joined with the same digest, whatever they are called. What runs have noted of others by which their options
+    were chosen (run.chosen_by) counts. Without --chosen-among, hyperparameters that were chosen
     by trying are accounted for by giving all the runs that tried.
     """
-    from murmura.privacy import composition, odometer
+    from murmura.privacy import composition, odometer, run_ledgers
 
     _require_choice(chosen_among, shape)
     chosen = None if chosen_among is None else composition.PrivateSelection(chosen_among, shape)
-    read = [odometer.read(folder) for folder in dict.fromkeys(runs)]
+    read = odometer.every([run_ledgers.read(folder) for folder in dict.fromkeys(runs)])
     totals = odometer.totals(read, delta, chosen, group)
     units = sorted({one.unit for one in totals if one.runs < len(read)})
     anywhere = {unit: odometer.anywhere(read, unit, delta, group, chosen) for unit in units}

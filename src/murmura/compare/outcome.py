@@ -14,6 +14,7 @@ from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import Figure
 from murmura.measure.statistics import Difference, Estimate, differences, estimate
+from murmura.privacy import run_ledgers
 from murmura.privacy.standing import with_others
 from murmura.report.standing import caveats_of, promise_of
 from murmura.runs.record import RunRecord, read
@@ -230,7 +231,8 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     of them (``murmura privacy spent``).
 
     Args:
-        searched: every run that looked for a rate, whatever has become of it.
+        searched: every run that looked for a rate, whatever has become of it. What the runs have noted of it counts
+            where it is gone, too.
         runs: of the arm, finished.
     """
     told = [run.last.privacy for run in runs]
@@ -239,36 +241,24 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     refused = next((one["refused"] for one in told if one.get("refused")), "")
     if refused:
         return None, refused
+    others = [run_ledgers.found(place) for place in searched]
     try:
-        spent = [
-            with_others(run.folder, _counted(searched, run), run.last.privacy, run.options["method"]) for run in runs
-        ]
+        spent = [with_others(run.folder, run.last.privacy, run.options["method"], others).value for run in runs]
     except (CheckpointError, PrivacyError) as error:
-        what = f"{error.what} ({error.where})" if error.where else error.what
-        return None, f"the search for a rate counts too, and {what}" if searched else what
+        return None, f"the search for a rate counts too, and {error.what}" if searched else error.what
     return max(spent), ""
-
-
-def _counted(searched: Sequence[Path], run: RunRecord) -> list[Path]:
-    """What was searched, and what a run itself names besides; not where that has moved with the comparison, in whose
-    folder it lay where the run did."""
-    names, was = {place.name for place in searched}, Path(run.options.get("run", {}).get("folder", run.folder))
-    before = was.parent.parent if was.resolve() != run.folder.resolve() else None
-    moved = [one for one in run.chosen_by if one.parent.parent == before and one.name in names and not one.exists()]
-    return [*searched, *(place for place in run.chosen_by if place not in moved)]
 
 
 def with_search(one: ArmResult, run: RunRecord) -> RunRecord:
     """A run of an arm that was searched, as its arm stands, for which more may have been searched since: its ε is that
     of the search and one run together."""
-    counted = tuple(dict.fromkeys(_counted(one.searched, run)))
-    if not counted or not run.last.privacy:
+    if not (one.searched or run.chosen_by) or not run.last.privacy:
         return run
     privacy = {**run.last.privacy, "epsilon": one.epsilon, "refused": one.unguaranteed}
     values = {key: value for key, value in run.last.values.items() if key != "epsilon"}
     values |= {} if one.epsilon is None else {"epsilon": one.epsilon}
     last = replace(run.last, values=values, privacy=privacy)
-    return replace(run, rounds=(*run.rounds[:-1], last), chosen_by=counted)
+    return replace(run, rounds=(*run.rounds[:-1], last), beside=tuple(one.searched))
 
 
 def compared(results: Sequence[ArmResult], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from murmura.config import leaves
-from murmura.errors import MurmuraError
 from murmura.experiment.config import Experiment
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.method import Method
-from murmura.privacy import odometer
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.standing import chosen_in_turn, with_others
-from murmura.progress import say
 from murmura.runs.card import is_made_here
 from murmura.units import listing
 
@@ -40,57 +35,6 @@ def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, re
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
     return list(dict.fromkeys(one for one in found if one))
-
-
-def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a run guarantees after its last round, those by which its options were chosen counted; or why it is nothing.
-
-    Args:
-        folder: of the run.
-        privacy: what it guarantees by itself; or what this has returned before, where more such runs were named since.
-    """
-    others, alone = [Path(one) for one in experiment.run.chosen_by], privacy.get("alone", privacy.get("epsilon"))
-    if not others or alone is None:
-        return privacy
-    told = {**privacy, "alone": alone, "epsilon": alone, "refused": None}
-    try:
-        return {**told, "epsilon": with_others(folder, others, told, experiment.method.model_dump())}
-    except MurmuraError as error:
-        say(f"No ε is told: {error}")
-        why = f"with the runs by which its options were chosen: {error.what}"
-        for place in sorted([*_in_turn(others), folder], key=lambda one: -len(str(one))):  # nobody else's business
-            why = why.replace(str(place.resolve()), place.name).replace(str(place), place.name)
-        return {**told, "epsilon": None, "refused": why}
-
-
-def _in_turn(folders: Sequence[Path]) -> Sequence[Path]:
-    try:
-        return chosen_in_turn(folders)
-    except MurmuraError:
-        return folders
-
-
-def uncounted(experiment: Experiment, plan: PrivacyPlan | None, is_remote: bool) -> list[str]:
-    """Why the runs by which options were chosen will leave no ε after the last round, as far as that is known before
-    the first; in sentences.
-
-    Args:
-        is_remote: whether sites are on machines of their own.
-    """
-    named = [Path(one) for one in experiment.run.chosen_by]
-    if not named or plan is None:
-        return []
-    if is_remote and plan.unit == "record":
-        why = "the ledgers of this one are with its sites, each of which may add up its own (murmura privacy spent)"
-    else:
-        try:
-            left = [odometer.read(one) for one in chosen_in_turn(named)]
-        except MurmuraError as error:
-            why = str(error).rstrip(".")
-        else:
-            bare = [one.name for one in left if not (one.damaged or one.whole or (one.sites and plan.unit == "record"))]
-            why = f"no ε for one {plan.unit} was promised by {listing(bare)}" if bare else ""
-    return [f"After the last round no ε will be told: other runs count (run.chosen_by), and {why}."] if why else []
 
 
 def _of_start(experiment: Experiment) -> Iterator[str]:

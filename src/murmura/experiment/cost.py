@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
-
-from murmura.errors import CheckpointError
 from murmura.experiment.prepare import Plan
 from murmura.experiment.resume import tables
 from murmura.federation.server.checkpoint import last_saved
-from murmura.privacy.standing import PrivacySpent, standing
-from murmura.runs import files
+from murmura.privacy.standing import standing
 from murmura.runs.folder import RunFolder
 
 _COUNTS = "What sites sent in the interrupted round counts, and what is repeated after --resume counts again."
@@ -29,16 +22,6 @@ def cost_of(folder: RunFolder, plan: Plan) -> str:
     saved = last_saved(folder.checkpoint)
     found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
     if found:
-        return _at_least(found, folder).cost
+        return found.cost
     elsewhere = plan.is_remote and plan.privacy.unit == "record"
     return _ELSEWHERE if elsewhere else "The interrupted round has spent no privacy."
-
-
-def _at_least(found: PrivacySpent, folder: RunFolder) -> PrivacySpent:
-    """What was spent, or what the last row tells where that is more: after the last round it counts other runs too."""
-    told: Mapping[str, Any] = {}
-    with suppress(CheckpointError):  # why the run has stopped is told, and not that
-        *_, told = [{}, *(row.get("privacy") or {} for _, row in files.lines(folder.metrics))]
-    if told.get("refused"):
-        return replace(found, epsilon=None, refused=told["refused"])
-    return found if found.epsilon is None else replace(found, epsilon=max(found.epsilon, told.get("epsilon") or 0.0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +12,11 @@ import numpy as np
 
 from murmura.data.folder import is_passed_over
 from murmura.data.hub import UnavailableError
-from murmura.errors import CheckpointError, ConfigError, explaining
+from murmura.errors import ConfigError
 from murmura.experiment.augmenting import opened, shared_out
 from murmura.experiment.canaries import plant
-from murmura.experiment.config import Experiment, RunConfig
+from murmura.experiment.choosing import choosing
+from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext, in_context, process_context
 from murmura.experiment.elsewhere import Remote
 from murmura.experiment.inputs import require_same_inputs
@@ -39,11 +39,11 @@ from murmura.measure.evaluation_set import EvaluationSet
 from murmura.personal.apart import apart_of
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.standing import chosen_in_turn
+from murmura.privacy.run_ledgers import RunLedgers
 from murmura.reading import Reading
 from murmura.retrieval.pool import Pool
 from murmura.runs.folder import RunFolder
-from murmura.runs.previous import is_run, previous_of
+from murmura.runs.previous import previous_of
 from murmura.streams import Stream
 
 T = TypeVar("T")
@@ -84,6 +84,7 @@ class Plan:
         records: those that the run has.
         asked: questions that are asked to measure a round.
         guarantee: what the run promises of private data; None where nothing, or where it is finished.
+        chosen_by: what has been spent by the runs by which options were chosen.
         is_remote: the sites' records are on machines of their own, and only how many there are is known.
     """
 
@@ -98,6 +99,7 @@ class Plan:
     records: Records | None
     asked: Asked | None
     guarantee: Guarantee | None
+    chosen_by: Sequence[RunLedgers]
     unknown: Sequence[str] = ()
     is_remote: bool = False
 
@@ -218,11 +220,10 @@ def prepare(
     """
     if foresee and not finished:  # a run has asked before it opened its folder
         require_apart(experiment)
-    if not finished:
-        _require_runs(experiment.run, begins=resume is None)
     experiment, pool = opened(experiment)
     before = past(resume, experiment) if resume else None
     experiment = before.experiment if before else settled(experiment)
+    chosen_by = [] if finished else choosing(experiment.run, resume)
     method = method_of(experiment, pool)
     unknown: list[str] = []
     context, supplies = _foreseen(experiment, method, unknown) if foresee else _found(experiment, method)
@@ -263,30 +264,10 @@ def prepare(
         records,
         asked,
         guarantee,
+        chosen_by,
         unknown,
         remote is not None,
     )
-
-
-def _require_runs(run: RunConfig, *, begins: bool) -> None:
-    """
-    Args:
-        begins: with its first round, so that what is in its folder is moved.
-
-    Raises:
-        ConfigError: one of those that it was chosen by is no run, so that no ε with it could be told when all rounds
-            are over; or would lie elsewhere by then.
-    """
-    for folder in run.chosen_by:
-        where = f"run.chosen_by = {folder}"
-        with explaining("this folder cannot be read", where, "or name another run", kind=ConfigError):
-            known = is_run(Path(folder))
-        if not known:
-            raise ConfigError("this is not a run folder", where=where, fix="Name the folder of a run.")
-    with suppress(CheckpointError):  # whose ε cannot be counted is told by the notes of a dry run, and at the start
-        if begins and run.path.resolve() in [one.resolve() for one in chosen_in_turn(map(Path, run.chosen_by))]:
-            what = "the run would be kept where one lies that it was chosen by, which would be moved, and not counted"
-            raise ConfigError(what, where=f"run.folder = {run.path}", fix="Choose another run.folder.")
 
 
 def records_of(

@@ -14,7 +14,8 @@ from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError,
 from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
-from murmura.experiment.caveats import caveats, uncounted, with_choosing
+from murmura.experiment.caveats import caveats
+from murmura.experiment.choosing import uncounted, with_choosing
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.cost import cost_of
@@ -35,6 +36,7 @@ from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
+from murmura.privacy import run_ledgers
 from murmura.privacy.journal import Journal
 from murmura.progress import discreet, say
 from murmura.report import write as build_report
@@ -129,6 +131,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
     with _reporting_failure(folder, plan) as started:
         folder.prepare(resume=resume, needed=_needed(plan))
+        run_ledgers.note(folder.path, plan.chosen_by)
         if not resume:  # first of all: whatever a killed run leaves must tell that it is a run's
             folder.write_config(plan.experiment.dump())
         return _carried_out(plan, folder, started, deployment)
@@ -187,7 +190,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             side.server.counted = partial(with_choosing, experiment, folder.path)
             for said in side.server.caveats:
                 say(said, public=True)
-            for said in uncounted(experiment, plan.privacy, plan.is_remote):
+            for said in uncounted(plan.chosen_by, plan.privacy, plan.is_remote):
                 say(said)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
         if before and before.checkpoint:

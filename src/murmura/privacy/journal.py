@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,14 @@ class Journal:
         copy = cls(None, what)
         found = list(chained(path, what))
         copy.lines, copy._digests = [line for line, _ in found], [digest for _, digest in found]
+        return copy
+
+    @classmethod
+    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Journal:
+        """One in memory."""
+        copy = cls()
+        for line in lines:
+            copy.append(line)
         return copy
 
     @property

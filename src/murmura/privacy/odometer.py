@@ -7,155 +7,67 @@ the composition of everything that their ledgers hold. That is less than the sum
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os.path import realpath
 
-from murmura.errors import CheckpointError, PrivacyError, explaining
+from murmura.errors import PrivacyError
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.composition import PrivateSelection, ReleasedSteps, adjacency, at_most, composed
-from murmura.privacy.journal import Anchor, Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.parts import Unit
-from murmura.runs import files
-from murmura.runs.names import (
-    ANCHOR,
-    CAVEATS,
-    CHECKPOINTS,
-    CONFIG,
-    FEDERATION,
-    OWNER,
-    PRIVACY_LEDGER,
-    PRIVATE,
-    RECORDS,
-    SITE_ANCHOR,
-    SITE_JOURNAL,
-    SITE_RECORDS,
-    site_of,
-)
-from murmura.runs.schema import SIMULATIONS
-
-_DAMAGED = (AttributeError, KeyError, TypeError)  # of a file that holds something else than a run writes
-EVERY_SITE = "every site"
-"""Stands for the sites of a run that are elsewhere: the server's ledger holds for each, whatever records it has."""
+from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
 
 
-class NoLedgersError(CheckpointError):
-    """There is no run, or nothing here of what it has spent."""
-
-
-@dataclass(frozen=True)
-class RunLedgers:
-    """The ledgers of one run, where they lie on this machine.
-
-    Attributes:
-        name: the folder, as it was given.
-        records: by site, the digest of the records that it joined with; None where the run did not come to note it.
-            There is no site where all of them are elsewhere.
-        sites: ledgers of the sites that have one, for their records.
-        whole: the server's ledger, which is for whole sites; None where the run does not protect them.
-        damaged: by site why its ledger cannot be believed.
-        elsewhere: whether it protects whole sites, and nothing here says which records they have.
-        caveats: what stands beside its ε, in sentences.
-    """
-
-    name: str
-    records: Mapping[str, str | None]
-    sites: Mapping[str, PrivacyLedger]
-    whole: PrivacyLedger | None
-    damaged: Mapping[str, str] = field(default_factory=dict)
-    elsewhere: bool = False
-    caveats: tuple[str, ...] = ()
-
-
-def read(folder: Path) -> RunLedgers:
-    """The ledgers in a run folder; those of a run that is under way or was abandoned too, which has no other results.
-
-    Raises:
-        NoLedgersError: this is not a run folder, or its ledgers are gone.
-        CheckpointError: it may not be read, or what it says of its sites is damaged.
-        PrivacyError: the server's ledger is damaged or has lost lines; of sites see ``damaged``.
-    """
-    with explaining("the ledgers of this run cannot be read", folder):
-        return _read(folder)
-
-
-def chosen_by(folder: Path) -> list[Path]:
-    """The runs that a run says its options were chosen by.
-
-    Raises:
-        CheckpointError: it cannot be read.
-    """
-    with explaining("what chose the options of this run cannot be read", folder, "", *_DAMAGED):
-        return [Path(one) for one in _options(folder).get("chosen_by", [])]
-
-
-def _options(folder: Path) -> Mapping[str, Any]:
-    """Of the table ``[run]``; empty where there is no file."""
-    found: Mapping[str, Any] = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get("run", {})
-    if not isinstance(found, Mapping):
-        raise CheckpointError("[run] is no table", where=str(folder / CONFIG), fix="Restore it from a copy.")
+def every(runs: Sequence[RunLedgers]) -> list[RunLedgers]:
+    """These runs and those by which their options were chosen: each once, with all that is known of it; none has one by
+    which it was chosen any more."""
+    known: dict[object, RunLedgers] = {}
+    noted = [(object(), one) for run in runs for one in run.chosen_by]  # without an id, any folder may hold it
+    for key, one in [*((realpath(run.name), run) for run in runs), *noted]:
+        key = one.id or key
+        known[key] = _joined(known[key], one) if key in known else one
+    names, found = set[str](), []
+    for one in known.values():
+        name = one.name
+        while name in names:
+            name += ", as it was before"  # another run lay there
+        names.add(name)
+        found.append(replace(one, name=name, chosen_by=()))
     return found
 
 
-def _read(folder: Path) -> RunLedgers:
-    if not (folder / CONFIG).is_file():
-        fix = "Give a folder that `murmura run` wrote."
-        raise NoLedgersError("this is not a run folder", where=str(folder), fix=fix)
-    places = sorted(
-        path for path in (folder / PRIVATE).glob("*") if path.is_dir() and path.name not in (OWNER, FEDERATION)
-    )
-    records, ledgers, damaged = {}, {}, {}
-    for place in places:
-        site = site_of(place.name)
-        try:
-            told = Journal.peek(place / SITE_JOURNAL, f"journal of site {site}")
-            own = Journal.peek(place / PRIVACY_LEDGER)
-            records[site] = next((line[SITE_RECORDS] for line in told.lines if SITE_RECORDS in line), None)
-            for anchor in (line[SITE_ANCHOR] for line in told.lines if SITE_ANCHOR in line):
-                own.check(anchor)
-            if own.lines:
-                ledgers[site] = PrivacyLedger.of(own)
-        except PrivacyError as error:
-            records.setdefault(site, None)
-            damaged[site] = str(error)
-    server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
-    if (folder / ANCHOR).exists():
-        server.check(_anchor(folder / ANCHOR))
-    simulated = _options(folder).get("engine", SIMULATIONS[0]) in SIMULATIONS
-    spent = bool(ledgers or server.lines)  # before that, nothing was
-    for site in _taken_part(folder) - records.keys() if spent and simulated else ():
-        records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
-    if not places and not damaged and (simulated or not server.lines):
-        fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
-        raise NoLedgersError("nothing is left of what this run spent", where=str(folder), fix=fix)
-    whole = PrivacyLedger.of(server) if server.lines else None
-    said = Journal.peek(folder / CHECKPOINTS / f"{CAVEATS}.journal", "journal of caveats")
-    caveats = tuple(str(line.get("said")) for line in said.lines)
-    return RunLedgers(str(folder), records, ledgers, whole, damaged, whole is not None and not simulated, caveats)
-
-
-def _taken_part(folder: Path) -> set[str]:
-    """The sites with records that a run used, by what its owner can read; none where that is gone."""
-    with explaining("what this run used of its sites' records cannot be read", folder / RECORDS, "", *_DAMAGED):
-        told = (line["sites"] for _, line in files.lines(folder / RECORDS) if "sites" in line)
-        return {one["site"] for sites in told for one in sites if one["used"]}
-
-
-def _anchor(path: Path) -> Anchor:
-    """
-    Raises:
-        PrivacyError: it is not what a finished run has left there.
-    """
+def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
+    """Two states of one run: of each ledger the later one."""
+    records = {**other.records, **{site: digest for site, digest in one.records.items() if digest}}
+    records |= {site: None for site in one.records.keys() - records.keys()}
+    damaged, sites = {**other.damaged, **one.damaged}, dict[str, PrivacyLedger]()
+    whole = one.whole or other.whole
     try:
-        found: Anchor = json.loads(path.read_text(encoding="utf-8").splitlines()[1])[SITE_ANCHOR]
-    except (ValueError, IndexError, KeyError, TypeError, RecursionError) as error:
-        fix = "Restore it from a copy."
-        raise PrivacyError("how far the privacy ledger had come is damaged", where=str(path), fix=fix) from error
-    return found
+        if one.whole and other.whole:
+            whole = _later(one.whole, other.whole)
+        for site in {**one.sites, **other.sites}:
+            had = [run.sites[site] for run in (one, other) if site in run.sites]
+            sites[site] = had[0] if len(had) == 1 else _later(*had)
+    except PrivacyError as error:
+        records, damaged = records or {EVERY_SITE: None}, dict.fromkeys(records or [EVERY_SITE], error.what)
+    caveats = tuple(dict.fromkeys((*one.caveats, *other.caveats)))
+    elsewhere = one.elsewhere or other.elsewhere
+    return replace(
+        one, records=records, sites=sites, whole=whole, damaged=damaged, elsewhere=elsewhere, caveats=caveats
+    )
+
+
+def _later(one: PrivacyLedger, other: PrivacyLedger) -> PrivacyLedger:
+    """
+    Raises:
+        PrivacyError: neither goes on with the other.
+    """
+    less, more = sorted((one, other), key=lambda ledger: len(ledger.journal.lines))
+    if more.journal.lines[: len(less.journal.lines)] != less.journal.lines:
+        raise PrivacyError("of one run two ledgers are known, of which neither goes on where the other ends")
+    return more
 
 
 @dataclass(frozen=True)
@@ -187,8 +99,9 @@ def totals(
 ) -> list[Total]:
     """What the runs have spent, for each set of records that sites joined with; the same digest is the same records.
 
-    Records of different digests may still overlap: ``anywhere`` bounds what that costs. A run whose sites are elsewhere
-    counts for all records, since any of them may have been at one of its sites.
+    Runs by which options of these were chosen count too (``every``). Records of different digests may still overlap:
+    ``anywhere`` bounds what that costs. A run whose sites are elsewhere counts for all records, since any of them may
+    have been at one of its sites.
 
     Args:
         delta: δ of every ε; the smallest of the runs' own if None.
@@ -198,6 +111,7 @@ def totals(
     Raises:
         PrivacyError: none of the runs has a ledger, δ is not in (0, 1), or a group has no member.
     """
+    runs = every(runs)
     ledgers = [ledger for run in runs for ledger in (*run.sites.values(), run.whole) if ledger is not None]
     if not ledgers and not any(run.damaged for run in runs):
         names = ", ".join(run.name for run in runs)
@@ -237,13 +151,16 @@ def anywhere(
         PrivacyError: δ is not in (0, 1).
     """
     releases = []
-    for run in runs:
+    for run in every(runs):
+        copies = max(Counter(filter(None, run.records.values())).values(), default=1)
         ledgers = list(run.sites.values()) if unit == "record" else []
         ledgers += [run.whole] if run.whole is not None and not ledgers else []
         if run.damaged or not ledgers:
             return None
         try:
-            releases.append([ReleasedSteps.of(ledger, unit) for ledger in ledgers])
+            releases.append(
+                [ReleasedSteps.of(ledger, unit, copies if ledger is run.whole else 1) for ledger in ledgers]
+            )
         except PrivacyError:  # it departed from its plan
             return None
     plans = [release.plan for own in releases for release in own]
@@ -258,8 +175,10 @@ def together(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None)
     Raises:
         PrivacyError: there is none: a ledger is missing or damaged, or a run departed from its plan.
     """
+    runs = every(runs)
     parts = [one for one in totals(runs, delta) if one.unit == unit]
     refused = next((one.refused for one in parts if one.epsilon is None), "" if parts else "no run protects it")
+    refused = next((run.damaged[EVERY_SITE] for run in runs if EVERY_SITE in run.damaged), refused)
     if refused:
         raise PrivacyError(f"no ε of all runs together: {refused}")
     known = [one.epsilon for one in parts if one.epsilon is not None]

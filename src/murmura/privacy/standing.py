@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.privacy import odometer
+from murmura.privacy import odometer, run_ledgers
+from murmura.privacy.accounting import Epsilon
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
+from murmura.privacy.run_ledgers import RunLedgers
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import REPORTED
 from murmura.units import bound
 
 _TOLD = "by what sites have told, and what is promised where they have not"
+_WITH_OTHERS = "by the privacy ledgers, with those of the runs by which its options were chosen"
+_ELSEWHERE = "the runs by which its options were chosen count too, and the ledgers of this one are with its sites"
 _STEP = 1.25  # between one ε that is told of sites' records and the next
 
 
@@ -70,11 +74,13 @@ def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent |
     try:
         if not (method.get("epsilon") or method.get("noise_multiplier")) or not path.exists():
             return None
-        found = ReportedEpsilons.peek(path)
+        found, others = ReportedEpsilons.peek(path), run_ledgers.noted(folder)
     except PrivacyError as error:
         return PrivacySpent(1, None, str(error))
     except OSError:
         return None
+    if others:
+        return PrivacySpent(found.asked_after(saved), None, _ELSEWHERE, _TOLD)
     worst = found.worst
     return PrivacySpent(found.asked_after(saved), worst["epsilon"], worst["refused"] or "", _TOLD)
 
@@ -82,8 +88,8 @@ def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent |
 def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent | None:
     """By the ledgers themselves."""
     try:
-        found = odometer.read(folder)
-    except odometer.NoLedgersError:
+        found = run_ledgers.read(folder)
+    except run_ledgers.NoLedgersError:
         return None
     except (CheckpointError, PrivacyError) as error:
         return PrivacySpent(1, None, str(error))
@@ -94,7 +100,12 @@ def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpen
         return None
     unsaved = max(sum(round > saved for round in ledger.rounds) for ledger in ledgers)
     try:
-        return PrivacySpent(unsaved, max(_epsilon(ledger, method) for ledger in ledgers))
+        epsilon = max(_epsilon(ledger, method) for ledger in ledgers)
+        if not found.chosen_by:
+            return PrivacySpent(unsaved, epsilon)
+        plan = ledgers[0].plan
+        promise = {"epsilon": epsilon, "delta": plan.delta, "unit": plan.unit}
+        return PrivacySpent(unsaved, with_others(folder, promise, method).value, by=_WITH_OTHERS)
     except PrivacyError as error:
         return PrivacySpent(unsaved, None, str(error))
 
@@ -105,45 +116,42 @@ def _epsilon(ledger: PrivacyLedger, method: Mapping[str, Any]) -> float:
     return rounded(spent, float(target)) if target and ledger.plan.unit == "record" else spent
 
 
-def with_others(folder: Path, others: Sequence[Path], promise: Mapping[str, Any], method: Mapping[str, Any]) -> float:
-    """The ε of a run and of others by which its options were chosen, all together, as it may be told.
+def with_others(
+    folder: Path, promise: Mapping[str, Any], method: Mapping[str, Any], others: Sequence[RunLedgers] = ()
+) -> Epsilon:
+    """The ε of a run and of those by which its options were chosen, all together, as it may be told.
 
     Args:
         folder: of the run.
-        others: folders of runs, whatever has become of them.
         promise: of the run by itself: ``epsilon``, ``delta`` and ``unit``.
         method: the options of its method.
+        others: that count besides those that the run has noted.
 
     Raises:
-        CheckpointError, PrivacyError: there is none.
+        CheckpointError, PrivacyError: there is none. What is said of it names runs by the last part of their folders.
     """
-    before = [odometer.read(one) for one in chosen_in_turn(others) if one.resolve() != folder.resolve()]
-    own = odometer.read(folder)
-    least = float(promise["epsilon"])
-    if not any(one.sites or one.whole or one.damaged for one in (*before, own)):
-        if not before:
-            return least  # what protects by itself at the site, as paraphrases are, has no ledger
+    own = run_ledgers.read(folder)
+    every = odometer.every([own, *others])
+    try:
+        return _with_others(every, promise, method)
+    except PrivacyError as error:
+        what = error.what
+        for place in sorted([str(folder), *(one.name for one in every)], key=len, reverse=True):
+            what = what.replace(place, Path(place).name)  # where they lie is nobody else's business
+        raise PrivacyError(what, fix=error.fix) from error
+
+
+def _with_others(every: Sequence[RunLedgers], promise: Mapping[str, Any], method: Mapping[str, Any]) -> Epsilon:
+    if not any(one.sites or one.whole or one.damaged for one in every):
+        if len(every) == 1:  # what protects by itself at the site, as paraphrases are, has no ledger
+            return Epsilon(promise["epsilon"], promise["accountant"], promise["delta"], promise["adjacency"])
         raise PrivacyError("none of these runs has a ledger, and so what they have spent together cannot be told")
-    spent = odometer.together([*before, own], promise["unit"], promise["delta"]).value
-    if not math.isfinite(spent):
+    spent = odometer.together(every, promise["unit"], promise["delta"])
+    if not math.isfinite(spent.value):
         raise PrivacyError("there is no finite bound")
     target = method.get("epsilon")
-    return max(least, rounded(spent, float(target)) if target and promise["unit"] == "record" else spent)
-
-
-def chosen_in_turn(folders: Iterable[Path]) -> list[Path]:
-    """Runs, and those by which their own options were chosen, and so on; each once, however its folder is written.
-
-    Raises:
-        CheckpointError: what one was chosen by cannot be read.
-    """
-    found, left = dict[Path, Path](), list(folders)
-    while left:
-        folder = left.pop(0)
-        if folder.resolve() not in found:
-            found[folder.resolve()] = folder
-            left += odometer.chosen_by(folder)
-    return list(found.values())
+    told = rounded(spent.value, float(target)) if target and promise["unit"] == "record" else spent.value
+    return replace(spent, value=max(float(promise["epsilon"]), told))
 
 
 def rounded(epsilon: float, target: float) -> float:

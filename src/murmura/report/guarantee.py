@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.privacy import odometer
+from murmura.privacy import run_ledgers
 from murmura.privacy.composition import ReleasedSteps, at_most, undominated
 from murmura.privacy.curve import Curve
 from murmura.privacy.standing import rounded, standing
@@ -190,11 +190,11 @@ def _guarantee(row: Row) -> RowGuarantee | None:
 def _releases(run: RunRecord) -> list[ReleasedSteps]:
     """What the run's own ledgers say, of all who are protected; nothing where others count too."""
     privacy = run.last.privacy
-    if privacy.get("epsilon") is None or run.chosen_by:
+    if privacy.get("epsilon") is None or run.beside:
         return []
     try:
-        left = odometer.read(run.folder)
-        if left.damaged:
+        left = run_ledgers.read(run.folder)
+        if left.damaged or left.chosen_by:
             return []  # of whoever is missing, nothing is known
         ledgers = [left.whole] if privacy["unit"] == "site" else list(left.sites.values())
         return undominated(ReleasedSteps.of(ledger, privacy["unit"]) for ledger in ledgers if ledger is not None)

@@ -14,8 +14,8 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import estimate
-from murmura.privacy import odometer
-from murmura.privacy.standing import chosen_in_turn
+from murmura.privacy import odometer, run_ledgers
+from murmura.privacy.standing import rounded
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
@@ -329,14 +329,15 @@ def promises_privacy(runs: Sequence[RunRecord]) -> bool:
 
 
 def _together(group: Sequence[RunRecord]) -> str:
-    """The ε of everything that these runs released, by their ledgers; the sum of their ε where ledgers are gone."""
-    told = [run.last.privacy for run in group]
-    others = [folder for run in group for folder in run.chosen_by]
-    count = f"all {len(group)} runs" + " and those that options were chosen by" * bool(others)
+    """The ε of everything that these runs released, and of what their options were chosen by, by their ledgers; the sum
+    of their ε where ledgers are gone."""
+    told, target = [run.last.privacy for run in group], group[0].options["method"].get("epsilon")
+    others = any(run.chosen_by or run.beside for run in group)
+    count = f"all {len(group)} runs" + " and those that options were chosen by" * others
+    places = dict.fromkeys(place for run in group for place in (run.folder, *run.beside))
     try:
-        places = {place.resolve(): place for place in (*chosen_in_turn(others), *(run.folder for run in group))}
-        every = [odometer.read(place) for place in places.values()]
-        found = odometer.together(every, told[0]["unit"], told[0]["delta"])
+        ledgers = [run_ledgers.read(place) for place in places]
+        found = odometer.together(ledgers, told[0]["unit"], told[0]["delta"]).value
     except CheckpointError:
         if others:
             return f"{count}: not known, since what some have spent is not here"
@@ -344,7 +345,9 @@ def _together(group: Sequence[RunRecord]) -> str:
         return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
     except PrivacyError as error:
         return f"{count}: {error.what}"
-    return f"{count}: {bound(found.value)}"
+    if target and told[0]["unit"] == "record":
+        found = rounded(found, float(target))
+    return f"{count}: {bound(found)}"
 
 
 def _cell(one: Figure, runs: Sequence[RunRecord]) -> Cell:

@@ -218,7 +218,7 @@ class RunFolder:
         """Remove the checkpoints that are set aside for that, by a process that was killed meanwhile too."""
         aside = [path.name for path in self.checkpoint.glob(".round-*")]
         if aside and not any(self.checkpoint.glob("round-*")):
-            for path in (self.journal(names.PENDING), self._sent, self.path / names.ID):
+            for path in (self.journal(names.PENDING), self._sent):
                 path.unlink(missing_ok=True)
         remove(self.checkpoint, tuple(aside))
 

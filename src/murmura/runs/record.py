@@ -70,6 +70,7 @@ class RunRecord:
         judged: What judges made of its answers.
         posted: To which servers questions and answers were sent, to be judged there.
         chosen_by: Folders of other runs by which options of this one were chosen, where they were when it began.
+        beside: Folders of runs that count with it, whether or not it has noted what they had spent.
         silent: Of a finished run, sites that never took part, where that may be told.
     """
 
@@ -99,6 +100,7 @@ class RunRecord:
     judged: tuple[Judgement, ...] = ()
     posted: tuple[Posted, ...] = ()
     chosen_by: tuple[Path, ...] = ()
+    beside: tuple[Path, ...] = ()
     silent: tuple[str, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ from murmura.errors import BudgetError, ConfigError, Interrupted, PrivacyError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.server.sending import Sending
-from murmura.privacy import odometer
+from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.budget import Budget, BudgetConfig
 from murmura.privacy.journal import Journal
 from murmura.runs import read
@@ -125,11 +125,11 @@ def test_what_a_run_spent_is_known_though_a_site_was_left_out_of_it(make, tmp_pa
     write_lines(tmp_path / "sites" / "throat.jsonl", [endless])
     asked = make(rounds=1, noise_multiplier=2.0, aggregation={"secure": True} if secure else None)
     folder = run(asked).folder
-    left = odometer.read(folder)
+    left = run_ledgers.read(folder)
     assert left.records.keys() == {"heart", "skin", "lung"} and not left.damaged
     assert odometer.together([left], "record").value == pytest.approx(read(folder).last.privacy["epsilon"])
     shutil.rmtree(RunFolder(folder).private_of("skin"))
-    assert odometer.read(folder).damaged.keys() == {"skin"}
+    assert run_ledgers.read(folder).damaged.keys() == {"skin"}
 
 
 def test_noise_on_what_is_uploaded_needs_all_of_it_uploaded(make):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
 from murmura.data.records import digest
-from murmura.experiment.caveats import caveats, uncounted
+from murmura.experiment.caveats import caveats
+from murmura.experiment.choosing import uncounted
 from murmura.experiment.config import Experiment
 from murmura.experiment.elsewhere import Elsewhere
 from murmura.experiment.forecast.budget import of_budgets
@@ -76,7 +77,7 @@ def _compared(experiment: Experiment, method: Method, people: Population) -> tup
 def _caveats(plan: Plan) -> list[str]:
     sizes = list((plan.sizes or {}).values())
     told = caveats(plan.decided, plan.method, plan.privacy, sizes) if plan.guarantee else []
-    return told + uncounted(plan.experiment, plan.privacy, plan.is_remote)
+    return told + uncounted(plan.chosen_by, plan.privacy, plan.is_remote)
 
 
 def _of_run(

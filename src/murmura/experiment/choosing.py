@@ -1,0 +1,78 @@
+"""The runs by which a run's options were chosen (``run.chosen_by``): what they have spent counts with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from murmura.errors import ConfigError, MurmuraError, explaining
+from murmura.experiment.config import Experiment, RunConfig
+from murmura.privacy import run_ledgers
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
+from murmura.privacy.standing import with_others
+from murmura.progress import say
+from murmura.runs.folder import RunFolder
+from murmura.runs.previous import is_run
+from murmura.units import listing
+
+
+def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
+    """What the runs have spent by now by which options were chosen, and those that these name; as far as it is not
+    known, why. Those of which a run that goes on has noted something may be gone.
+
+    Raises:
+        ConfigError: one is no run, so that no ε with it could be told when all rounds are over.
+        CheckpointError, PrivacyError: what the run has noted before cannot be read.
+    """
+    known = {one.name for one in run_ledgers.noted(resume.path)} if resume else set[str]()
+    found = []
+    for place in run.chosen_by:
+        where = f"run.chosen_by = {place}"
+        with explaining("this folder cannot be read", where, "or name another run", kind=ConfigError):
+            there = is_run(Path(place))
+        if not there and place not in known:
+            raise ConfigError("this is not a run folder", where=where, fix="Name the folder of a run.")
+        now = run_ledgers.found(Path(place))
+        if place not in known or EVERY_SITE not in now.damaged:
+            found.append(now)
+    return [*found, *(one for run in found for one in run.chosen_by)]
+
+
+def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run guarantees after its last round, those by which its options were chosen counted; or why it is nothing.
+
+    Args:
+        folder: of the run.
+        privacy: what it guarantees by itself; or what this has returned before, where more such runs were named since.
+    """
+    alone = privacy.get("alone", privacy.get("epsilon"))
+    if alone is None or not (experiment.run.chosen_by or run_ledgers.noted(folder)):
+        return privacy
+    told = {**privacy, "alone": alone, "epsilon": alone, "refused": None}
+    try:
+        found = with_others(folder, told, experiment.method.model_dump())
+    except MurmuraError as error:
+        say(f"No ε is told: {error}")
+        why = f"with the runs by which its options were chosen: {error.what}"
+        return {**told, "epsilon": None, "refused": why}
+    return {**told, "epsilon": found.value, "accountant": found.accountant}
+
+
+def uncounted(chosen_by: Sequence[RunLedgers], plan: PrivacyPlan | None, is_remote: bool) -> list[str]:
+    """Why the runs by which options were chosen will leave no ε after the last round, as far as that is known before
+    the first; in sentences.
+
+    Args:
+        is_remote: whether sites are on machines of their own.
+    """
+    if not chosen_by or plan is None:
+        return []
+    why = next((why for one in chosen_by for why in one.damaged.values()), "")
+    if is_remote and plan.unit == "record":
+        why = "the ledgers of this one are with its sites, each of which may add up its own (murmura privacy spent)"
+    elif not why:
+        bare = [Path(one.name).name for one in chosen_by if not (one.whole or (one.sites and plan.unit == "record"))]
+        why = f"no ε for one {plan.unit} was promised by {listing(bare)}" if bare else ""
+    return [f"After the last round no ε will be told: other runs count (run.chosen_by), and {why}."] if why else []
