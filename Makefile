@@ -29,9 +29,10 @@ venv: .venv/dev-stamp
 	$(INSTALL) -e .
 	touch $@
 
-.venv/dev-stamp: .venv/stamp
+.venv/dev-stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[dev]'
-	touch $@
+	touch .venv/stamp $@
 
 demo: .venv/stamp
 	$(BIN)/murmura models fetch smollm2-135m

@@ -45,11 +45,11 @@ def test_options_that_changed_are_told_and_written_down_with_their_round(make, c
     expected = [
         "training.lr is 0.001 from here on, and was 0.005",
         "method.rounds is 2 from here on, and was 1",
-        "evaluation.sample is 2 from here on, and was 1",
+        "evaluation.sample is 2 from here on, and was 0",
     ]
     told = [line.partition("after round 1: ")[2] for line in capsys.readouterr().err.splitlines()]
     assert [line for line in told if line] == expected
-    changed = {"training.lr": [5e-3, 1e-3], "method.rounds": [1, 2], "evaluation.sample": [1, 2]}
+    changed = {"training.lr": [5e-3, 1e-3], "method.rounds": [1, 2], "evaluation.sample": [0, 2]}
     [resumed] = json.loads((result.folder / "resumed.json").read_text())
     assert resumed == {"after": 1, "changed": changed, "events": expected}
     remarks, options = written(result.folder)

@@ -78,7 +78,7 @@ def test_what_cannot_answer_is_refused(folder, tmp_path):
     config = folder / "config.toml"
     (folder / "summary.json").write_text(summary)
     documents = config.read_text().replace('kind = "instruction"', 'kind = "document"')
-    config.write_text(documents.replace("sample = 1\n", "sample = 16\n"))
+    config.write_text(documents.replace("sample = 0\n", "sample = 16\n"))
     with pytest.raises(ConfigError, match="answers no instructions"):
         require_answers(folder)
 

@@ -89,6 +89,7 @@ class Job:
             measured = tables["evaluation"]
             tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
             tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.total_rounds}
+            tables["evaluation"] |= {"sample": 0} if self.arm.experiment.task.writes else {}
         return tables
 
     @property
@@ -156,7 +157,7 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         asked, _ = opened(job.experiment)
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
-        no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
+        no_matter = {"evaluation.every", "evaluation.sample"} if job.searching and job.finished else set[str]()
         no_matter |= {RATE} if there.get(RATE) in rates else set()
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took

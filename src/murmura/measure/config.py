@@ -43,9 +43,9 @@ class EvaluationConfig(Section):
 
     every: int = Field(1, ge=1)
     """Measure once in this many rounds, and always before the first and after the last."""
-    sample: int = Field(16, ge=1)
+    sample: int = Field(16, ge=0)
     """Held-out questions that the model answers for ROUGE-L, each at most as long as its reference, and as many
-    members and non-members for memorisation."""
+    members and non-members for memorisation; 0 for none, since to write takes longer than to read."""
     attacks: bool | None = None
     """Attack the model: can the sites' records be told from others by how likely it finds them (membership inference)?
     Sites count what they find; no score leaves them. Left out, it is true unless the run promises an ε, which would not
@@ -61,6 +61,12 @@ class EvaluationConfig(Section):
     """Questions with options, asked whenever a round is measured."""
     benchmarks: BenchmarksConfig | None = None
     """Questions that the model answers in its own words, judged as published benchmarks do."""
+
+    @model_validator(mode="after")
+    def _memorisation_of_some(self) -> EvaluationConfig:
+        if not self.sample:
+            self.refuse_idle(["memorisation"], "with sample = 0")
+        return self
 
     def settled(self, *, promises: bool, secret_cohorts: bool = False) -> EvaluationConfig:
         """The same with what is left out decided.

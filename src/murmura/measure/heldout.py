@@ -83,10 +83,8 @@ def _means(rows: Sequence[Continuation]) -> dict[str, float]:
 
 
 def _over_texts(key: str, values: Sequence[float]) -> dict[str, float]:
-    """The mean of such values of texts, 0 of none, with how many they are and the 95 % interval over them: where all
-    are alike, that of a share, which is the widest that a mean of values from 0 to 1 has."""
-    if not values:
-        return {key: 0.0}
+    """The mean of such values of texts, with how many they are and the 95 % interval over them: where all are alike,
+    that of a share, which is the widest that a mean of values from 0 to 1 has."""
     mean = Estimate.of(values, 0.0, 1.0)
     ends = interval(mean.mean, mean.n) if mean.low is None or mean.high is None else (mean.low, mean.high)
     return {key: mean.mean, f"{key}_n": mean.n, f"{key}_low": ends[0], f"{key}_high": ends[1]}
@@ -115,8 +113,9 @@ def tokens(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Stat
 
 
 def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[dict[str, Any]]:
-    """For each adapter its figures by name: loss over all held-out records, and continuations of the first
-    ``public.sample`` of them and, if ``public.completes``, of the non-members. All are written in shared batches."""
+    """For each adapter its figures by name: loss over all held-out records, and where ``public.sample`` is not 0
+    continuations of the first so many of them and, if ``public.completes``, of the non-members. All are written in
+    shared batches."""
     with phase("evaluate"):
         found = losses(runtime, public, adapters)
         # Held-out records that serve as non-members too are continued once.
@@ -131,8 +130,9 @@ def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Sta
         others = written[(k + 1) * len(kinds) - 1]
         own = rows[k * len(kinds)]
         figures.append({"heldout_loss": loss, **guessed})
-        figures[-1] |= _over_texts("heldout_rouge", [one.rouge for one in own])
-        figures[-1] |= _over_texts("heldout_f1", [one.f1 for one in own])
+        if own:
+            figures[-1] |= _over_texts("heldout_rouge", [one.rouge for one in own])
+            figures[-1] |= _over_texts("heldout_f1", [one.f1 for one in own])
         if public.completes:
             figures[-1] |= {f"nonmember_{name}": others[name] for name in ("rouge", "exact", "prefix")}
     return figures

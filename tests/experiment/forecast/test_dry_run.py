@@ -127,7 +127,7 @@ def numbers(folder, generation="*"):
 
 @pytest.mark.parametrize("method", WRITERS.values(), ids=WRITERS)
 def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
-    experiment = make(method=method)
+    experiment = make(method=method, evaluation={"sample": 1})
     expected = dry_run(experiment)
     result = run(experiment)
     steps, tokens = watched
@@ -146,7 +146,7 @@ def test_what_is_not_known_before_is_planned_at_its_most(make, watched, method):
 
 @pytest.mark.parametrize("method", PROTECTED.values(), ids=PROTECTED)
 def test_attacks_on_uploads_are_announced_in_whatever_form_those_travel(make, watched, method):
-    experiment = make(method=method | {"rounds": 1}, evaluation={"attacks": True})
+    experiment = make(method=method | {"rounds": 1}, evaluation={"attacks": True, "sample": 1})
     expected = dry_run(experiment)
     released = json.loads((run(experiment).folder / "disclosure.json").read_text())
     assert fields(expected) == {(row["verb"], row["field"]) for row in released} | FAILURES

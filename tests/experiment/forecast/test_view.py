@@ -20,7 +20,8 @@ def line(text, name):
 
 
 def test_the_figures_are_there(make):
-    text = shown(dry_run(make(model={"device": "cpu"}, method={"sites_per_round": 1, "rounds": 4})))
+    some = {"method": {"sites_per_round": 1, "rounds": 4}, "evaluation": {"sample": 1}}
+    text = shown(dry_run(make(model={"device": "cpu"}, **some)))
     assert "What the run 'small' would do. Nothing is trained or written." in text
     assert "FedAvg" in line(text, "method")
     assert line(text, "precision").split()[1:] == ["float32", "in", "training,", "float32", "in", "writing"]
