@@ -37,7 +37,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
 from murmura.report.table import table as table_of
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CONFIG, ENVIRONMENT, NOT_FOR_PUBLICATION
+from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT, NOT_FOR_PUBLICATION
 from murmura.runs.record import read
 from murmura.status.status import look
 from murmura.status.view import lines
@@ -204,7 +204,8 @@ def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
     more = replace(one, searched=[*one.searched, *elsewhere])
     assert "made before" in " ".join(_remarks([more], one.kind, again.config, again.arms))
     kept = one.runs[0].folder / CONFIG
-    kept.write_text(re.sub(r"chosen_by = \[[^]]*\]", "", kept.read_text()))  # as of an earlier version
+    kept.write_text(re.sub(r"chosen_by = \[[^]]*\]", "", kept.read_text()))  # as of a run that came before the search
+    (one.runs[0].folder / CHOSEN_BY).unlink()
     remarks = again.carry_out(1, again.check()).remarks
     assert any(remark.startswith("Runs of private were made before some of what was searched") for remark in remarks)
     for folder in again.folder.glob("search/private-*/"):

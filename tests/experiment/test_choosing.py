@@ -221,6 +221,51 @@ def test_what_a_named_run_has_spent_since_counts_with_a_resume(make, tmp_path, m
     assert epsilon == pytest.approx(_spent(twice, own)) and epsilon > _spent(once, own)
 
 
+def test_a_run_that_took_the_place_of_a_named_one_counts_though_it_cannot_be_read(make, tmp_path, monkeypatch):
+    first = run(_private(make, tmp_path / "first")).folder
+    asked = _private(make, tmp_path / "then", first)
+    _stopped(monkeypatch, asked)
+    run(_private(make, first), overwrite=True)
+    (first / CONFIG).write_text("run = 3")
+    told = run(asked, resume=True).rows[-1]["privacy"]
+    assert told["epsilon"] is None and "[run] is no table" in told["refused"]
+
+
+def test_what_stands_beside_the_epsilon_of_a_named_run_stands_beside_that_of_all(make, tmp_path):
+    shared = {"training": ONE_STEP | {"tokens_per_pass": 64}}
+    first = run(_private(make, tmp_path / "first", **shared)).folder
+    told = run(_private(make, tmp_path / "then", first)).rows[-1]["privacy"]["caveat"]
+    assert "Of first: Records share passes" in told and told.count("Options of the run were chosen") == 1
+
+
+def test_which_run_was_named_is_not_guessed_where_nothing_was_noted(make, tmp_path, monkeypatch):
+    """As by an earlier version: another one may lie there, or none."""
+    first = run(_private(make, tmp_path / "first")).folder
+    asked = _private(make, tmp_path / "then", first)
+    _stopped(monkeypatch, asked)
+    (tmp_path / "then" / CHOSEN_BY).unlink()
+    first.rename(tmp_path / "elsewhere")
+    told = run(asked, resume=True).rows[-1]["privacy"]
+    assert told["epsilon"] is None and "was not noted when the run began" in told["refused"]
+
+
+@pytest.mark.parametrize("at", ["run_ledgers.note", "RunFolder.write_config"])
+def test_a_run_that_is_killed_before_it_has_a_config_can_be_begun_again(make, tmp_path, at):
+    """Also where it starts over in the folder of the run that it names, which is moved by then."""
+    first = run(_private(make, tmp_path / "first")).folder
+    asked = _private(make, first, first)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"murmura.experiment.run.{at}", stop)
+        run(asked, overwrite=True)
+    with pytest.raises(ConfigError, match="not a run folder") as error:
+        run(asked)
+    assert "first.previous now" in error.value.fix
+    done = run(_private(make, first, first.with_name("first.previous")))
+    every = [run_ledgers.read(place) for place in (done.folder, first.with_name("first.previous"))]
+    assert done.rows[-1]["epsilon"] == pytest.approx(_spent(*every))
+    assert len(run_ledgers.noted(done.folder)) == 1
+
+
 def test_what_a_run_has_noted_cannot_be_taken_back(make, tmp_path):
     done = run(_private(make, tmp_path / "then", run(_private(make, tmp_path / "first")).folder)).folder
     journal = done / CHOSEN_BY

@@ -3,6 +3,7 @@
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import dp_accounting as dp
 import pytest
@@ -21,7 +22,7 @@ from murmura.privacy.composition import PrivateSelection, ReleasedSteps, at_most
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.odometer import anywhere, every, together, totals
-from murmura.privacy.run_ledgers import RunLedgers, note, noted, read
+from murmura.privacy.run_ledgers import RunLedgers, found, note, noted, read
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import CHOSEN_BY, ID
 from murmura.runs.names import RECORDS as RECORDS_FILE
@@ -467,3 +468,38 @@ def test_a_site_that_is_gone_with_all_that_told_of_it_is_missed(tmp_path):
     RunFolder(folder).write(SITES_FILE, [SiteReport(one, None, None, None, None) for one in "ab"])
     with pytest.raises(PrivacyError, match="what site b kept of this run is gone"):
         together([read(folder)], "record")
+
+
+def test_a_run_that_has_asked_nobody_yet_has_spent_nothing(tmp_path):
+    begun = with_id(run_folder(tmp_path / "1", {}), "begun")
+    (begun / "config.toml").write_text("[run]\n[method]\n")
+    other = with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": RECORDS}), "other")
+    note(other, [read(begun)])
+    assert together([read(other)], "record") == together([replace(read(other), chosen_by=())], "record")
+    RunFolder(begun).write(SITES_FILE, [])
+    with pytest.raises(CheckpointError, match="nothing is left of what this run spent"):
+        read(begun)
+
+
+def test_a_run_of_which_nothing_was_known_is_known_by_its_id_when_it_can_be_read(tmp_path):
+    first = with_id(run_folder(tmp_path / "1", {"a": "x"}, {"a": RECORDS}), "first")
+    second = with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": OTHER}), "second")
+    config = first / "config.toml"
+    config.write_text("run = 3")
+    note(second, [found(first)])
+    for runs in ([read(second)], [read(second), found(first)]):
+        (one,) = totals(runs)  # and no line of what the second one spent alone
+        assert one.epsilon is None and "[run] is no table" in one.refused
+    config.write_text("")
+    assert together([read(second), read(first)], "record").value == pytest.approx(
+        composed([ReleasedSteps(RECORDS, 50), ReleasedSteps(OTHER, 20)], 1e-5, ZERO_OUT).value
+    )
+
+
+def test_spelling_a_folder_in_another_way_changes_nothing(tmp_path, monkeypatch):
+    """Of an earlier version, without an id, the run that was noted may be another one than lies there."""
+    first, second = (run_folder(tmp_path / name, {"a": "x"}, {"a": RECORDS}) for name in "12")
+    note(second, [read(first)])
+    told = together([read(second), read(first)], "record")
+    monkeypatch.chdir(tmp_path)
+    assert together([read(second), read(Path("1"))], "record") == told

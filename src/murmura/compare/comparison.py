@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
+from murmura.privacy import run_ledgers
 from murmura.progress import once
 from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
@@ -338,9 +339,15 @@ def _unplanned(one: ArmResult) -> str:
 
 
 def _is_behind(one: ArmResult) -> bool:
-    """Whether some run of an arm does not tell of all runs that count with it: by name, since folders are moved."""
-    searched = Counter(place.name for place in one.searched)
-    return any(searched - Counter(place.name for place in run.chosen_by) for run in one.runs.values())
+    """Whether some run of an arm has not noted all runs that count with it: by id, since folders are moved."""
+    searched = {run_ledgers.id_of(place) or place.name for place in one.searched}
+    return any(searched - _noted(run.folder) for run in one.runs.values())
+
+
+def _noted(folder: Path) -> set[str]:
+    with suppress(MurmuraError):
+        return {one.id or Path(one.name).name for one in run_ledgers.noted(folder)}
+    return set()
 
 
 def _outside(data: DataConfig) -> list[str]:

@@ -14,7 +14,7 @@ from murmura.runs.card import is_made_here
 from murmura.units import listing
 
 _BEGUN = "The run uses {} ({}), and this does not cover what that was trained on."
-_CHOSEN = (
+CHOSEN = (
     "Options of the run were chosen by what other runs over the same records came to (run.chosen_by): after its last "
     "round, ε counts what these have spent too."
 )
@@ -31,7 +31,7 @@ def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, re
         records: how many each site has.
     """
     found: list[str | None] = [*_of_start(experiment), _of_measuring(experiment, method)]
-    found += [_CHOSEN] if experiment.run.chosen_by else []
+    found += [CHOSEN] if experiment.run.chosen_by else []
     if plan is not None:
         found += [plan.caveat(records), _of_passes(experiment, plan)]
     return list(dict.fromkeys(one for one in found if one))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from murmura.errors import ConfigError, MurmuraError, explaining
+from murmura.errors import CheckpointError, ConfigError, MurmuraError, explaining
+from murmura.experiment.caveats import CHOSEN
 from murmura.experiment.config import Experiment, RunConfig
 from murmura.privacy import run_ledgers
 from murmura.privacy.plan import PrivacyPlan
@@ -14,8 +16,10 @@ from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
 from murmura.privacy.standing import with_others
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
-from murmura.runs.previous import is_run
+from murmura.runs.previous import is_run, previous_of
 from murmura.units import listing
+
+_WHERE = "run.chosen_by = {}"
 
 
 def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
@@ -26,18 +30,41 @@ def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
         ConfigError: one is no run, so that no ε with it could be told when all rounds are over.
         CheckpointError, PrivacyError: what the run has noted before cannot be read.
     """
-    known = {one.name for one in run_ledgers.noted(resume.path)} if resume else set[str]()
+    before = run_ledgers.noted(resume.path) if resume else ()
+    ids, known, due = {one.id for one in before if one.id}, {one.name for one in before}, list[str]()
+    if resume:
+        with suppress(CheckpointError):
+            due = run_ledgers.named(resume.path)
     found = []
     for place in run.chosen_by:
-        where = f"run.chosen_by = {place}"
-        with explaining("this folder cannot be read", where, "or name another run", kind=ConfigError):
-            there = is_run(Path(place))
+        folder = Path(place)
+        if place in due and place not in known:  # which run lay there then cannot be told
+            found.append(RunLedgers.unknown(place, f"what {place} had spent was not noted when the run began"))
+            continue
+        there = _is_run(folder)
         if not there and place not in known:
-            raise ConfigError("this is not a run folder", where=where, fix="Name the folder of a run.")
-        now = run_ledgers.found(Path(place))
-        if place not in known or EVERY_SITE not in now.damaged:
+            raise ConfigError("this is not a run folder", where=_WHERE.format(place), fix=_name_one(folder))
+        now = run_ledgers.found(folder)
+        if place not in known or EVERY_SITE not in now.damaged or (there and now.id not in ids):
             found.append(now)
     return [*found, *(one for run in found for one in run.chosen_by)]
+
+
+def _is_run(folder: Path) -> bool:
+    with explaining("this folder cannot be read", _WHERE.format(folder), "or name another run", kind=ConfigError):
+        return is_run(folder)
+
+
+def _name_one(folder: Path) -> str:
+    previous = previous_of(folder)
+    moved = f"; one that lay there is {previous} now" if is_run(previous) else ""
+    return f"Name the folder of a run{moved}."
+
+
+def of_those_named(folder: Path) -> list[str]:
+    """What stands beside the ε of the runs that a run has noted, since its own counts them."""
+    told = [(one, said) for one in run_ledgers.noted(folder) for said in one.caveats if said != CHOSEN]
+    return [f"Of {Path(one.name).name}: {said}" for one, said in told]
 
 
 def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -34,7 +34,6 @@ _MAY_CHANGE = {
     "augment.pool",  # where it is: what is in it may not (Augmentation.require_same_pool)
     "budget.delta",
     "budget.epsilon",
-    "run.chosen_by",  # to more of them: those before are kept
     "method.rounds",
     "run.engine",
     "run.workers",
@@ -50,7 +49,8 @@ _ANEW = (
     "`federation remove` for one too many), or begin anew: `murmura serve --overwrite`. That is another run: each "
     "owner gives `murmura site consent` and `murmura site start` again, and what was spent of ε before stays spent."
 )
-_CALLED = {"run.name", "run.folder"}  # how the run is called and where it is kept: may change, and is no event
+_CALLED = {"run.name", "run.folder", "run.chosen_by"}
+"""How the run is called, where it is kept, and which runs count with it, which become more: no event."""
 _TOLD = "tracking."  # how options begin of who is told of it: likewise
 
 

@@ -15,7 +15,7 @@ from murmura.experiment.augmenting import require_whole
 from murmura.experiment.canaries import NOT_FOR_RELEASE
 from murmura.experiment.card import made_by
 from murmura.experiment.caveats import caveats
-from murmura.experiment.choosing import uncounted, with_choosing
+from murmura.experiment.choosing import of_those_named, uncounted, with_choosing
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import ProcessContext
 from murmura.experiment.cost import cost_of
@@ -186,7 +186,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         side.server.sizes = {site.name: site.size for site in people.sites}
         if plan.guarantee:
             side.server.promised = plan.guarantee
-            side.server.caveats = _caveats(plan, side.server)
+            side.server.caveats = _caveats(plan, side.server, folder)
             side.server.counted = partial(with_choosing, experiment, folder.path)
             for said in side.server.caveats:
                 say(said, public=True)
@@ -227,10 +227,11 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
     return Result(folder.path, side.server.published)
 
 
-def _caveats(plan: Plan, server: Server) -> list[str]:
+def _caveats(plan: Plan, server: Server, folder: RunFolder) -> list[str]:
     """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
     said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
-    for one in caveats(plan.experiment, plan.method, plan.privacy, list(server.sizes.values())):
+    own = caveats(plan.experiment, plan.method, plan.privacy, list(server.sizes.values()))
+    for one in own + of_those_named(folder.path):
         if {"said": one} not in said.lines:
             said.append({"said": one})
     return [line["said"] for line in said.lines]

@@ -22,7 +22,7 @@ from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
 
 def every(runs: Sequence[RunLedgers]) -> list[RunLedgers]:
     """These runs and those by which their options were chosen: each once, with all that is known of it; none has one by
-    which it was chosen any more."""
+    which it was chosen any more. One that has ended before it asked anybody is left out."""
     known: dict[object, RunLedgers] = {}
     noted = [(object(), one) for run in runs for one in run.chosen_by]  # without an id, any folder may hold it
     for key, one in [*((realpath(run.name), run) for run in runs), *noted]:
@@ -30,16 +30,21 @@ def every(runs: Sequence[RunLedgers]) -> list[RunLedgers]:
         known[key] = _joined(known[key], one) if key in known else one
     names, found = set[str](), []
     for one in known.values():
+        if not (one.records or one.sites or one.whole or one.damaged):
+            continue
         name = one.name
-        while name in names:
+        while realpath(name) in names:
             name += ", as it was before"  # another run lay there
-        names.add(name)
+        names.add(realpath(name))
         found.append(replace(one, name=name, chosen_by=()))
     return found
 
 
 def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
-    """Two states of one run: of each ledger the later one."""
+    """Two states of one run: of each ledger the later one, and of one that could not be read what it could be later."""
+    for known, unknown in ((one, other), (other, one)):
+        if EVERY_SITE in unknown.damaged and EVERY_SITE not in known.damaged:
+            return known
     records = {**other.records, **{site: digest for site, digest in one.records.items() if digest}}
     records |= {site: None for site in one.records.keys() - records.keys()}
     damaged, sites = {**other.damaged, **one.damaged}, dict[str, PrivacyLedger]()
@@ -120,9 +125,9 @@ def totals(
         delta = min((ledger.plan.delta for ledger in ledgers), default=1e-5)
     held: dict[str, list[tuple[RunLedgers, str]]] = {}
     for run in runs:
-        for site, digest in run.records.items():
+        for site, digest in run.records.items() if EVERY_SITE not in run.damaged else ():
             held.setdefault(digest or _like(site, runs), []).append((run, site))
-    elsewhere = [(run, EVERY_SITE) for run in runs if run.elsewhere]
+    elsewhere = [(run, EVERY_SITE) for run in runs if run.elsewhere or EVERY_SITE in run.damaged]
     found = []
     for known in list(held.values()) or [[]]:
         members = known + elsewhere
@@ -178,7 +183,6 @@ def together(runs: Sequence[RunLedgers], unit: Unit, delta: float | None = None)
     runs = every(runs)
     parts = [one for one in totals(runs, delta) if one.unit == unit]
     refused = next((one.refused for one in parts if one.epsilon is None), "" if parts else "no run protects it")
-    refused = next((run.damaged[EVERY_SITE] for run in runs if EVERY_SITE in run.damaged), refused)
     if refused:
         raise PrivacyError(f"no ε of all runs together: {refused}")
     known = [one.epsilon for one in parts if one.epsilon is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from murmura.runs.names import (
     SITE_JOURNAL,
     SITE_RECORDS,
     SITES,
+    WRITTEN,
     site_of,
 )
 from murmura.runs.schema import SIMULATIONS, SiteReport
@@ -74,9 +76,9 @@ class RunLedgers:
     chosen_by: tuple[RunLedgers, ...] = ()
 
     @classmethod
-    def unknown(cls, name: str, why: str) -> RunLedgers:
+    def unknown(cls, name: str, why: str, id: str | None = None) -> RunLedgers:
         """Of a run of which it is not known what it has spent: no ε that counts it can be told."""
-        return cls(name, {EVERY_SITE: None}, {}, None, {EVERY_SITE: why})
+        return cls(name, {EVERY_SITE: None}, {}, None, {EVERY_SITE: why}, id=id)
 
     def to_json(self) -> dict[str, Any]:
         """All but what it has noted itself."""
@@ -120,7 +122,14 @@ def found(folder: Path) -> RunLedgers:
     try:
         return read(folder)
     except MurmuraError as error:
-        return RunLedgers.unknown(str(folder), str(error).rstrip("."))
+        return RunLedgers.unknown(str(folder), str(error).rstrip("."), id_of(folder))
+
+
+def id_of(folder: Path) -> str | None:
+    """By which a run is known wherever it lies; None where its folder has none that can be read."""
+    with suppress(CheckpointError):
+        return files.text(folder / ID)
+    return None
 
 
 def note(folder: Path, runs: Sequence[RunLedgers]) -> None:
@@ -148,11 +157,24 @@ def noted(folder: Path) -> tuple[RunLedgers, ...]:
         return tuple(RunLedgers.from_json(line) for line in Journal.peek(folder / CHOSEN_BY, _NOTED).lines)
 
 
-def _chosen_by(folder: Path) -> tuple[RunLedgers, ...]:
-    """The same, with those that its experiment names and of which it has noted nothing."""
+def named(folder: Path) -> list[str]:
+    """The runs that the experiment of a run says its options were chosen by.
+
+    Raises:
+        CheckpointError: that cannot be read.
+    """
     with explaining("what chose the options of this run cannot be read", folder, "", *_DAMAGED):
-        told, named = noted(folder), [str(one) for one in _options(folder).get("chosen_by", [])]
-    missing = set(named) - {one.name for one in told}
+        return [str(one) for one in _options(folder).get("chosen_by", [])]
+
+
+def chosen_by(folder: Path) -> tuple[RunLedgers, ...]:
+    """What a run has noted of others; and that it should have, of those that its experiment names besides.
+
+    Raises:
+        PrivacyError, CheckpointError: as of ``noted`` and ``named``.
+    """
+    told, names = noted(folder), named(folder)
+    missing = set(names) - {one.name for one in told}
     return (
         *told,
         *(RunLedgers.unknown(one, f"{folder} has not noted what {one} had spent") for one in sorted(missing)),
@@ -195,7 +217,8 @@ def _read(folder: Path) -> RunLedgers:
     spent = bool(ledgers or server.lines)  # before that, nothing was
     for site in _taken_part(folder) - records.keys() if spent and simulated else ():
         records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
-    if not places and not damaged and (simulated or not server.lines):
+    untouched = simulated and _has_asked_nobody(folder)
+    if not places and not damaged and (simulated or not server.lines) and not untouched:
         fix = f"Its ledgers are in {PRIVATE}/ and {CHECKPOINTS}/, which are not published, or with sites elsewhere."
         raise NoLedgersError("nothing is left of what this run spent", where=str(folder), fix=fix)
     whole = PrivacyLedger.of(server) if server.lines else None
@@ -208,9 +231,16 @@ def _read(folder: Path) -> RunLedgers:
         damaged,
         elsewhere=whole is not None and not simulated,
         caveats=tuple(str(line.get("said")) for line in said.lines),
-        id=files.text(folder / ID),
-        chosen_by=_chosen_by(folder),
+        id=id_of(folder),
+        chosen_by=chosen_by(folder),
     )
+
+
+def _has_asked_nobody(folder: Path) -> bool:
+    """Whether a run has ended before it had anything of any site: what it keeps for itself is there, and nothing that
+    it writes before its first round."""
+    left = (name for name in WRITTEN if name not in (CONFIG, CHECKPOINTS, PRIVATE))
+    return (folder / PRIVATE).is_dir() and not any((folder / name).exists() for name in left)
 
 
 def _taken_part(folder: Path) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
-from murmura.privacy.run_ledgers import RunLedgers
+from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import REPORTED
 from murmura.units import bound
@@ -74,8 +74,8 @@ def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent |
     try:
         if not (method.get("epsilon") or method.get("noise_multiplier")) or not path.exists():
             return None
-        found, others = ReportedEpsilons.peek(path), run_ledgers.noted(folder)
-    except PrivacyError as error:
+        found, others = ReportedEpsilons.peek(path), run_ledgers.chosen_by(folder)
+    except (CheckpointError, PrivacyError) as error:
         return PrivacySpent(1, None, str(error))
     except OSError:
         return None
@@ -131,14 +131,21 @@ def with_others(
         CheckpointError, PrivacyError: there is none. What is said of it names runs by the last part of their folders.
     """
     own = run_ledgers.read(folder)
-    every = odometer.every([own, *others])
+    known = {one.name for one in own.chosen_by}
+    gone = [one for one in others if EVERY_SITE in one.damaged and not Path(one.name).exists()]
+    every = odometer.every([own, *(one for one in others if one not in gone or one.name not in known)])
     try:
         return _with_others(every, promise, method)
     except PrivacyError as error:
-        what = error.what
-        for place in sorted([str(folder), *(one.name for one in every)], key=len, reverse=True):
-            what = what.replace(place, Path(place).name)  # where they lie is nobody else's business
-        raise PrivacyError(what, fix=error.fix) from error
+        raise PrivacyError(without_places(error.what, [own, *every]), fix=error.fix) from error
+
+
+def without_places(text: str, runs: Iterable[RunLedgers]) -> str:
+    """What is said of runs, by the last parts of their folders' names: where these lie is nobody else's business."""
+    names = {one.name for run in runs for one in (run, *run.chosen_by)}
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, Path(name).name)
+    return text
 
 
 def _with_others(every: Sequence[RunLedgers], promise: Mapping[str, Any], method: Mapping[str, Any]) -> Epsilon:

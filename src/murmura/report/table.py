@@ -15,7 +15,7 @@ from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import estimate
 from murmura.privacy import odometer, run_ledgers
-from murmura.privacy.standing import rounded
+from murmura.privacy.standing import rounded, without_places
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
@@ -334,7 +334,7 @@ def _together(group: Sequence[RunRecord]) -> str:
     told, target = [run.last.privacy for run in group], group[0].options["method"].get("epsilon")
     others = any(run.chosen_by or run.beside for run in group)
     count = f"all {len(group)} runs" + " and those that options were chosen by" * others
-    places = dict.fromkeys(place for run in group for place in (run.folder, *run.beside))
+    places, ledgers = dict.fromkeys(place for run in group for place in (run.folder, *run.beside)), []
     try:
         ledgers = [run_ledgers.read(place) for place in places]
         found = odometer.together(ledgers, told[0]["unit"], told[0]["delta"]).value
@@ -344,7 +344,7 @@ def _together(group: Sequence[RunRecord]) -> str:
         total = sum(one["epsilon"] for one in told)
         return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
     except PrivacyError as error:
-        return f"{count}: {error.what}"
+        return f"{count}: {without_places(error.what, ledgers)}"
     if target and told[0]["unit"] == "record":
         found = rounded(found, float(target))
     return f"{count}: {bound(found)}"

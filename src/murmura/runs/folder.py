@@ -173,8 +173,10 @@ class RunFolder:
             probe.write_bytes(b"")
             probe.unlink()
         self.require_room(needed)
-        if self.holds_run and not resume:
-            self._start_over()
+        if not resume:
+            if self.holds_run:
+                self._start_over()
+            (self.path / names.CHOSEN_BY).unlink(missing_ok=True)  # of one that was killed before it was a run
         for place in (self.path, self.checkpoint, self.site_adapters, *self.private.glob("*")):
             remove(place, tuple(draft.name for draft in place.glob(atomic.LEFT_BEHIND)))
         for place in (self.checkpoint, self.private):
@@ -385,8 +387,9 @@ def _plain(value: Any) -> Any:
 
 
 def _is_taken(path: Path) -> bool:
-    """Whether something is there that could be lost: folders without files hold nothing, nor do locks of a process that
-    was killed before it kept anything."""
+    """Whether something is there that could be lost: folders without files hold nothing, nor do locks and notes of
+    a process that was killed before it kept anything."""
     if not path.is_dir():
         return path.exists()
-    return any(not item.is_dir() and item.name != LOCK for item in path.rglob("*"))
+    passed = (LOCK, Path(names.CHOSEN_BY).name)
+    return any(not item.is_dir() and item.name not in passed for item in path.rglob("*"))
