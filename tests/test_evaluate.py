@@ -79,9 +79,12 @@ def test_what_is_found_is_what_the_rounds_have_and_what_the_harness_finds_in_the
 
 
 def test_options_are_told_on_the_page(finished):
-    result = invoke(
-        finished, "--tasks", finished.parent / "doses.yaml", "--limit", 2, "--few-shot", 0, "--form", "template"
-    )
+    words = ("--tasks", finished.parent / "doses.yaml", "--limit", 2, "--few-shot", 0, "--form", "template")
+    invoke(finished, "--overwrite")
+    kept = read(finished).evaluation
+    result = invoke(finished, *words)
+    assert result.exit_code == MISTAKE and "give --overwrite" in result.stderr and read(finished).evaluation == kept
+    result = invoke(finished, *words, "--overwrite")
     assert result.exit_code == 0, result.output
     found = read(finished).evaluation
     assert all(list(one.figures) == [KEYS[0], f"{KEYS[0]}_n"] for one in found.models)
@@ -89,6 +92,13 @@ def test_options_are_told_on_the_page(finished):
     page = finished / "page.html"
     write([read(finished)], page)
     assert "the first 2 questions of each task at most, in the run’s template, with 0 answered ones" in page.read_text()
+
+
+def test_tasks_that_are_asked_alike_stand_beside_one_another(finished):
+    for name, more in (("doses", ["--overwrite"]), ("visits", [])):
+        assert invoke(finished, "--tasks", finished.parent / f"{name}.yaml", *more).exit_code == 0
+    for one in read(finished).evaluation.models:
+        assert {key for key in one.figures if not key.endswith("_n")} == set(KEYS)
 
 
 def test_a_form_that_is_asked_for_is_that_of_the_experiments_own_tasks_too(tmp_path, llama_folder):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from murmura import __version__
-from murmura.errors import ConfigError
+from murmura.errors import CheckpointError, ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import runtime_over
 from murmura.experiment.released import RunModels
 from murmura.experiment.trained import finished
 from murmura.measure.harness import tasks as harness
 from murmura.model_runtime import ModelRuntime
+from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import EVALUATION
 from murmura.runs.schema import Evaluated, Evaluation
@@ -41,19 +43,22 @@ class Options:
     form: Literal["plain", "template"] | None = None
 
 
-def evaluate(path: Path, options: Options) -> Evaluation:
+def evaluate(path: Path, options: Options, *, overwrite: bool = False) -> Evaluation:
     """Measure what a run began with, and what it has made of it. No private record is read.
 
-    What was found is in the run's folder when all is done; until then an earlier evaluation stays.
+    What was found is in the run's folder when all is done; until then an earlier evaluation stays, and other tasks of
+    it that were asked alike stay then, too.
 
     Args:
         path: of the run folder.
         options: what to measure.
+        overwrite: an earlier evaluation that was asked otherwise is given up.
 
     Raises:
         CheckpointError: there is no run, one that is not finished, or one whose ``model.adapter`` is another now; or
             another process works in the folder.
-        ConfigError: no task is named, there is no such task, or the run has left no causal model.
+        ConfigError: no task is named, there is no such task, the run has left no causal model, or an earlier evaluation
+            was asked otherwise.
         DataError: a task's data cannot be read.
         ModelError: a model cannot be loaded.
     """
@@ -61,6 +66,7 @@ def evaluate(path: Path, options: Options) -> Evaluation:
     options = _chosen(experiment, options)
     form = options.form or "plain"
     with folder.locked():
+        earlier = _earlier(folder, options, form, overwrite=overwrite)
         asked = harness.load(options.tasks, limit=options.limit, few_shot=options.few_shot, form=form)
         released = RunModels(experiment, folder)
         runtime = _runtime(experiment, released)
@@ -69,11 +75,30 @@ def evaluate(path: Path, options: Options) -> Evaluation:
             raise ConfigError(what, where="--form template", fix="Leave it out.")
         models = _models(runtime.origin, released)
         found = asked.measure(runtime, list(models.values()))
-        told = tuple(Evaluated(name, own) for name, own in zip(models, found, strict=True))
+        told = tuple(Evaluated(name, {**earlier.get(name, {}), **own}) for name, own in zip(models, found, strict=True))
         made = datetime.now().astimezone().isoformat(timespec="seconds")
         evaluation = Evaluation(__version__, made, told, options.limit, options.few_shot, form)
         folder.write(EVALUATION, evaluation)
     return evaluation
+
+
+def _earlier(folder: RunFolder, options: Options, form: str, *, overwrite: bool) -> dict[str, Mapping[str, float]]:
+    """What models came to on other tasks that were asked alike.
+
+    Raises:
+        ConfigError: they were asked otherwise, and nobody has said that their figures may go.
+    """
+    found = None
+    with suppress(CheckpointError):  # it is mended by this one
+        found = files.value(folder.path / EVALUATION, Evaluation)
+    if found is None:
+        return {}
+    if (found.limit, found.few_shot, found.form) == (options.limit, options.few_shot, form):
+        return {one.model: one.figures for one in found.models}
+    if overwrite:
+        return {}
+    what = "there are figures of tasks that were asked otherwise (--limit, --few-shot or --form), and would be lost"
+    raise ConfigError(what, where=str(folder.path / EVALUATION), fix="Ask as then, or give --overwrite.")
 
 
 def _chosen(experiment: Experiment, options: Options) -> Options:

@@ -62,7 +62,7 @@ def test_a_run_against_its_own_model_before_training(folder, server):
     words = (folder, "--endpoint", server, "--model", "m", "--tokens", 5, "--yes")
     found = invoke(*words)
     assert found.exit_code == 0, found.output
-    assert "Against its model before training, by m" in found.output
+    assert "Against its model before training, by m, on 4 held-out questions:" in found.output
     [told] = runs.read(folder).judged
     assert told.counts["overall"] == {"win": 0, "tie": 4, "lose": 0} and told.turned == 4 and told.first == 1.0
     assert all(body["temperature"] == 0 and body["model"] == "m" for body in Judge.asked)
@@ -93,10 +93,11 @@ def test_of_sites_that_keep_their_adapters_one_is_named(tmp_path, llama_folder, 
     assert len(runs.read(kept).judged) == 2
 
 
-def test_an_endpoint_is_not_asked_without_a_yes(folder, server):
+def test_an_endpoint_is_not_asked_without_a_yes(folder, server, monkeypatch):
+    monkeypatch.setattr("murmura.judge.pairs.answered", None)
     found = invoke(folder, "--endpoint", server, "--model", "m", "--tokens", 5)
-    assert found.exit_code == 2 and "calls of http" in found.output and "Give --yes" in found.output
-    assert Judge.asked == []
+    assert found.exit_code == 2 and "Give --yes" in found.output
+    assert Judge.asked == []  # nor was an answer written, which takes long
 
 
 def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder, server):
@@ -141,7 +142,9 @@ def _only_the_owner_sees_them(folder, question):
     """What a run publishes is all but ``private`` and ``checkpoint``."""
     [kept] = (folder / "private" / "@run" / "judged").iterdir()
     assert question in kept.read_text() and kept.stat().st_mode & 0o077 == kept.parent.stat().st_mode & 0o077 == 0
-    assert [one.suffix for one in (folder / "judged").iterdir()] == [".json"]
+    assert [one.suffix for one in (folder / "judged").iterdir()] == [".json"] * 2  # held-out questions, and the file's
+    sources = {one.source for one in runs.read(folder).judged}
+    assert sources == {"held-out questions", "questions of public.jsonl"}
 
 
 def test_options_that_do_not_go_together_are_named(folder):

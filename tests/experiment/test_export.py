@@ -63,6 +63,13 @@ def test_a_merged_model_needs_no_peft_and_gives_the_same_logits(folder, tmp_path
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder / "adapter").chat_template
 
 
+@pytest.mark.parametrize("form", ["adapter", "merged"])
+def test_whoever_may_read_its_config_may_read_the_weights(folder, tmp_path, form):
+    export(folder, tmp_path / "out", form)
+    modes = {path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 1 and any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
+
+
 def test_a_precision_is_for_a_whole_model(folder, tmp_path):
     with pytest.raises(ConfigError, match="as it was trained"):
         export(folder, tmp_path / "a", "adapter", precision="bfloat16")

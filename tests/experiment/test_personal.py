@@ -63,8 +63,13 @@ def mean_loss(bench, records, adapter):
 
 @pytest.mark.usefixtures("no_page")
 def test_what_is_set_apart_is_in_no_round(asked, shards):
-    run(asked({"rounds": 1}))
-    assert shards == {site: size - round(0.4 * size) for site, size in SIZES.items()}
+    left = {site: size - round(0.4 * size) for site, size in SIZES.items()}
+    assert {one.site: one.used for one in dry_run(asked({"rounds": 1})).sites} == left
+    done = run(asked({"rounds": 1}))
+    assert shards == left
+    assert {one.site: (one.records, one.used) for one in read(done.folder).sites} == {
+        site: (size, left[site]) for site, size in SIZES.items()
+    }
 
 
 @pytest.mark.slow

@@ -80,6 +80,15 @@ def test_nothing_is_asked_twice_and_a_judgement_that_stopped_goes_on(file):
     assert {row["prompt"] for row in told} == every and all(row["judge"] == {"model": "planted"} for row in told)
 
 
+def test_a_verdict_that_is_refused_is_told_apart_and_asked_for_again(file):
+    refusing = Planted(lambda asked: None if "question 0?" in asked else longer(asked))
+    found = judged(refusing, PAIRS, Transcript(file))
+    assert (found["refused"], found["unparsed"], found["counts"][OVERALL]["win"]) == (2, 0, 3)
+    again = Planted(longer)
+    found = judged(again, PAIRS, Transcript(file))
+    assert (found["refused"], len(again.asked)) == (0, 2)
+
+
 def test_another_judge_is_asked_anew(file):
     judged(Planted(longer), PAIRS, Transcript(file))
     other = Planted(longer)

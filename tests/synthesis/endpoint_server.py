@@ -6,10 +6,11 @@ FOLDER/plan is a JSON list of what becomes of the first requests, in their order
 * ``answer``: a text that follows from the prompt;
 * ``hold``: the same, but not before there is a file FOLDER/go;
 * ``length``, ``silent``: the same, cut off; the second does not say whether it was;
-* ``empty``, ``other``: an answer without text, one of another protocol;
+* ``empty``, ``null``, ``other``: an answer of no words, one without text, one of another protocol;
 * ``drop``: the connection is closed without an answer;
 * a number: this status, to be tried again in a millisecond. It says that there is something wrong with the seed, if
-  there is one, and otherwise with the prompt.
+  there is one, and otherwise with the prompt;
+* a sentence: status 400, which says this.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif what == "other":
             self.reply(200, ["hello"])
+        elif isinstance(what, str) and " " in what:
+            self.reply(400, {"error": {"message": what, "code": 400}})
         elif isinstance(what, int):
             wrong = "seed is not supported" if "seed" in body else "the prompt is not acceptable"
             self.reply(what, {"error": {"message": wrong, "code": what}})
         else:
-            text = "" if what == "empty" else text_after(prompt)
+            text = {"empty": "", "null": None}.get(what, text_after(prompt))
             if what in ("length", "silent"):
                 text = text.partition("\n")[0]
             choice = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}

@@ -19,6 +19,7 @@ from murmura.streams import Stream
 from murmura.synthesis import endpoint as endpoint_module
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.expansion import expand
+from murmura.synthesis.prompts import STOP
 from tests.synthesis.endpoint_server import text_after
 
 SEEDS = [f"seed number {i} of the few" for i in range(7)]
@@ -87,7 +88,8 @@ def written(path, endpoint, samples=12):
 def test_every_sample_is_asked_for_once_in_the_servers_language(serve, tmp_path, monkeypatch, chat):
     monkeypatch.setenv("A_KEY", "very-secret")
     server = serve("answer")
-    endpoint = Endpoint(server.url, "tiny", chat=chat, temperature=0.7, top_p=0.9, concurrency=3, key_variable="A_KEY")
+    options = {"temperature": 0.7, "top_p": 0.9, "stop": STOP, "concurrency": 3, "key_variable": "A_KEY"}
+    endpoint = Endpoint(server.url, "tiny", chat=chat, **options)
     found = written(tmp_path / "texts", endpoint)
     assert len(server.log) == len(set(found.texts)) == 12
     assert sorted(found.texts) == sorted(text_after(line["prompt"]).partition("\n")[0] for line in server.log)
@@ -187,10 +189,43 @@ def test_a_seed_is_left_out_where_none_is_taken(serve, tmp_path):
     assert (len(found.texts), found.faults.total()) == (12, 0)
 
 
+def test_options_are_left_out_or_renamed_where_they_are_not_taken(serve, tmp_path):
+    """As by models that think before they answer: each is told by itself, with a request that was refused."""
+    reasons = [
+        "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+        "'temperature' does not support 0",
+    ]
+    server = serve(*reasons, "answer")
+    options = {"chat": True, "temperature": 0.0, "concurrency": 1, "can_lack": ("temperature",)}
+    endpoint = Endpoint(server.url, "tiny", **options)
+    described = dict(endpoint.described)
+    assert len(written(tmp_path / "texts", endpoint).texts) == 12
+    first, second, *others = server.log
+    assert "max_tokens" in first and "max_completion_tokens" not in first and "temperature" in second
+    assert all(
+        line["max_completion_tokens"] == 85 and not {"max_tokens", "temperature"} & line.keys() for line in others
+    )
+    assert endpoint.described == described  # so that nothing is asked again that was asked before it was known
+    needed = serve("'temperature' does not support 0")
+    with pytest.raises(RunError, match="refuses every prompt"):
+        written(tmp_path / "others", Endpoint(needed.url, "tiny", chat=True, temperature=0.0, concurrency=1))
+    long = serve("'max_tokens' or 'max_completion_tokens' is too large: 85")  # which no other name mends
+    with pytest.raises(RunError, match="is too large"):
+        written(tmp_path / "long", Endpoint(long.url, "tiny", chat=True, concurrency=1))
+
+
+@pytest.mark.parametrize("what", ["null", 400])
+def test_of_few_prompts_not_all_may_be_refused_either(serve, tmp_path, what):
+    server = serve(what)
+    endpoint = Endpoint(server.url, "tiny", chat=True, concurrency=1)
+    with pytest.raises(RunError, match="gives no answers" if what == "null" else "refuses every prompt"):
+        written(tmp_path / "texts", endpoint, samples=2)
+
+
 def test_single_prompts_may_be_refused_but_not_all(serve, tmp_path):
     server = serve("answer", "empty", 422, "answer")
     endpoint = Endpoint(server.url, "tiny", concurrency=1)
-    endpoint._takes_seed = False
+    endpoint._lacking.add("seed")
     found = written(tmp_path / "texts", endpoint)
     assert (len(found.texts), found.faults, found.given_up) == (12, {"refused": 1, "empty": 1}, 0)
     refusing = serve(400)

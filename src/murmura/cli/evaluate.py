@@ -33,11 +33,14 @@ def evaluate(
             help="plain: as the harness asks; template: in the run's template. Default: the experiment's, or plain.",
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Give up earlier figures of tasks that were asked otherwise.")
+    ] = False,
 ) -> None:
     """Measure a finished run's model on tasks of lm-evaluation-harness, beside what it began with.
 
-    Nothing is trained and no private record is read. Figures are kept in the run folder, and `murmura report` puts them
-    on the page.
+    Nothing is trained and no private record is read. Figures are kept in the run folder, beside those of other tasks,
+    and `murmura report` puts them on the page.
     """
     from murmura.evaluate import Options
     from murmura.evaluate import evaluate as make
@@ -47,6 +50,6 @@ def evaluate(
     from murmura.runs.names import EVALUATION
 
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    make(run, Options(names, limit, few_shot, form))
+    make(run, Options(names, limit, few_shot, form), overwrite=overwrite)
     show_blocks(benchmarks_of(read(run)))
     typer.echo(f"Figures: {run / EVALUATION}; `murmura report {run}` puts them on the page.")

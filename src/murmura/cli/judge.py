@@ -39,6 +39,9 @@ def judge(
     ] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Ask at most this many questions.")] = 80,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum tokens per answer.")] = 256,
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, help="Requests to an endpoint on their way at the same time.")
+    ] = 16,
     yes: Annotated[bool, typer.Option("--yes", help="Ask an endpoint without confirmation.")] = False,
     private: Annotated[
         bool, typer.Option("--send-private", help="Send an endpoint questions even if they come from sites' records.")
@@ -60,17 +63,19 @@ def judge(
         if other.resolve() == run.resolve():
             fix = "Name another run, or none: then it is compared with its own model before training."
             raise ConfigError("a run is not compared with itself", where=str(other), fix=fix)
-    judge = begin(by, endpoint, model, key)
+    judge = begin(by, endpoint, model, key, at_once)
+    if endpoint is not None and not yes and not sys.stdin.isatty():  # told before answers are written, which takes long
+        what = "an endpoint is asked when that was confirmed, and there is no terminal to confirm on"
+        raise ConfigError(what, where="--endpoint", fix="Give --yes.")
     if endpoint is not None and file is None:
         require_sendable(experiment, run, private=private)
     questions = asked_of(experiment, run, file, most)
     compared = answered(run, other, questions, tokens, site)
     confirmed = _confirmed if endpoint is not None and not yes else None
     of_sites = file is None and experiment.data.heldout is None
-    conclude(run, other, judge, endpoint, compared, confirmed, site, of_sites)
+    source = "held-out questions" if file is None else f"questions of {file.name}"
+    conclude(run, other, judge, endpoint, compared, source, confirmed, site, of_sites)
 
 
 def _confirmed(what: str) -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{what}, and there is no terminal to confirm on", where="--endpoint", fix="Give --yes.")
     return typer.confirm(f"{what}. Go on?")

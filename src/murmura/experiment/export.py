@@ -15,7 +15,7 @@ from murmura.errors import CheckpointError, ConfigError, explaining
 from murmura.experiment.canaries import NOT_FOR_RELEASE as WHY_NOT
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import adapter_of, finished
-from murmura.federation.adapter_folder import given_as
+from murmura.federation.adapter_folder import as_readable_as_config, given_as
 from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
@@ -175,6 +175,7 @@ def _merge(experiment: Experiment, source: Path, place: Path, precision: Precisi
         if not whole:
             model = PeftModel.from_pretrained(model, str(source)).merge_and_unload()
         model.to(getattr(torch, precision)).save_pretrained(place)
+        as_readable_as_config(place)
         AutoTokenizer.from_pretrained(source).save_pretrained(place)
 
 

@@ -305,11 +305,15 @@ def records_of(
 
 def _set_apart(experiment: Experiment, method: Method, people: Population) -> Population:
     """The same with what the sites set apart (``[personal]``) no more among what they train on."""
-    sites = []
+    sites, away = [], dict[str, int]()
     for site in people.sites:
         records, apart = apart_of(experiment, method, site.name, site.records)
         sites.append(Site(site.name, records, apart=apart))
-    return replace(people, sites=sites)
+        away[site.name] = len(apart)
+    reports = [
+        one if one.used is None else replace(one, used=one.used - away.get(one.site, 0)) for one in people.reports
+    ]
+    return replace(people, sites=sites, reports=reports)
 
 
 def gathered_of(

@@ -83,7 +83,15 @@ def leave_model(folder: Path, state: State, runtime: ModelRuntime, told: str) ->
     runtime.bank.load([state])
     with quiet():
         runtime.bank.model.save_pretrained(folder)
+    as_readable_as_config(folder)
     _leave(folder, runtime, told, "whole")
+
+
+def as_readable_as_config(folder: Path) -> None:
+    """safetensors writes files that only their owner can read, and a model is handed over."""
+    mode = (folder / "config.json").stat().st_mode
+    for file in folder.glob("*.safetensors"):
+        file.chmod(mode)
 
 
 def _leave(folder: Path, runtime: ModelRuntime, told: str, part: str) -> None:

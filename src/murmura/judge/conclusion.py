@@ -21,8 +21,11 @@ _CHARACTERS = 4  # of a token, about
 BEFORE = "its model before training"
 
 
-def begin(by: str | None, url: str | None, model: str | None, key: str | None) -> Generator:
-    """The judge that options name. One behind an endpoint is asked as a conversation at temperature 0.
+def begin(by: str | None, url: str | None, model: str | None, key: str | None, at_once: int) -> Generator:
+    """The judge that options name. One behind an endpoint is asked as a conversation at temperature 0, if it takes one.
+
+    Args:
+        at_once: requests to an endpoint that are on their way at the same time.
 
     Raises:
         ConfigError: they name none, or two.
@@ -37,8 +40,17 @@ def begin(by: str | None, url: str | None, model: str | None, key: str | None) -
         return LocalJudge(by)
     if model is None or url is None:
         raise ConfigError("the server has to be told which model", where="--endpoint", fix="Give --model NAME.")
-    again = "give the same command again"
-    return Endpoint(url, model, chat=True, temperature=0.0, max_tokens=TOKENS, key_variable=key, again=again)
+    return Endpoint(
+        url,
+        model,
+        chat=True,
+        temperature=0.0,
+        max_tokens=TOKENS,
+        can_lack=("temperature", "top_p"),
+        concurrency=at_once,
+        key_variable=key,
+        again="give the same command again",
+    )
 
 
 def conclude(
@@ -47,6 +59,7 @@ def conclude(
     judge: Generator,
     url: str | None,
     compared: Sequence[Compared],
+    source: str,
     confirmed: Callable[[str], bool] | None,
     site: str | None = None,
     private: bool = False,
@@ -55,6 +68,7 @@ def conclude(
 
     Args:
         url: of the judge's server; None where it is here.
+        source: of the questions, in words.
         confirmed: is told what it will cost, and says whether to go on; None to go on.
         site: whose adapter has answered, where sites keep their own.
         private: whether the questions come out of the sites' records.
@@ -82,12 +96,14 @@ def conclude(
         judge=name,
         where=url or HERE,
         questions=len(compared),
+        source=source,
         **judged(judge, compared, transcript),
     )
-    RunFolder(run).write_judgement(slug, found)
+    RunFolder(run).write_judgement(f"{slug}-{_digest(compared)}", found)
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(f"Against {found.against}, by {name}:")
-    console.print(draw(table(found)))
+    told = table(found)
+    console.print(f"{told.title}:")
+    console.print(draw(told))
     for sentence in doubts(found):
         console.print(sentence)
     console.print(f"Transcript: {transcript.file}")
@@ -108,3 +124,9 @@ def _slug(other: Path | None, judge: str, site: str | None) -> str:
     known = json.dumps([None if other is None else str(other.resolve()), judge, *([site] if site else [])])
     kept = "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
     return f"{kept}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
+
+
+def _digest(compared: Sequence[Compared]) -> str:
+    """Of the questions and both answers to each: what is judged besides does not take the place of this."""
+    known = json.dumps([[one.question, one.ours, one.theirs] for one in compared])
+    return hashlib.sha256(known.encode()).hexdigest()[:8]

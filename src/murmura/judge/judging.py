@@ -92,7 +92,8 @@ def open_prompts(judge: Generator, compared: Sequence[Compared], transcript: Tra
 
 
 def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcript) -> dict[str, Any]:
-    """Ask what was not asked yet, in both orders, and count (``verdicts.counted``).
+    """Ask what was not asked yet, in both orders, and count (``verdicts.counted``); ``refused`` are those verdicts that
+    the judge would not give, and that are asked for again next time.
 
     Raises:
         RunError: the judge cannot be asked any more; what it said is kept.
@@ -102,9 +103,12 @@ def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcrip
     with bar("verdicts", len(waiting)) as progress:
         for answers in judge.answers(requests):
             for one in answers:
-                transcript.add(judge, one.request.prompt, one.text or "")
+                if one.text is not None:
+                    transcript.add(judge, one.request.prompt, one.text)
                 progress.advance()
-    return counted(JudgedPair(*(_ratings(judge, asked, transcript) for asked in one.prompts)) for one in compared)
+    found = counted(JudgedPair(*(_ratings(judge, asked, transcript) for asked in one.prompts)) for one in compared)
+    refused = sum(transcript.answer(judge, asked) is None for one in compared for asked in one.prompts)
+    return found | {"unparsed": found["unparsed"] - refused, "refused": refused}
 
 
 def _ratings(judge: Generator, asked: str, transcript: Transcript) -> Ratings | None:

@@ -17,9 +17,11 @@ class Judgement:
         judge: The model that judged.
         where: Where it was: ``HERE``, or the address of a server.
         questions: How many were asked.
+        source: Where these come from: held out, or the name of a file.
         counts: Of questions with a verdict in both orders, how many were a ``win``, ``tie`` or ``lose`` for the run, by
             aspect and ``overall``.
         unparsed: Verdicts that could not be read.
+        refused: Verdicts that the judge's server would not give.
         asked: Verdicts that were asked for, two for each question.
         turned: Questions whose outcome changed with the order of the answers.
         first: Of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.
@@ -34,6 +36,8 @@ class Judgement:
     asked: int
     turned: int
     first: float | None
+    source: str = ""
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

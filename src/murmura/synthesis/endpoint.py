@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import ConfigError, RunError
 from murmura.synthesis.generators import Answer, Request
-from murmura.synthesis.prompts import STOP, one_line
+from murmura.synthesis.prompts import one_line
 
 if TYPE_CHECKING:
     from openai import APIError, OpenAI
@@ -28,7 +28,8 @@ class Endpoint:
 
     Requests that fail for a while (429, 5xx, time-outs, connections that break) are repeated, after pauses that double
     up to 8 seconds, or are as long as the server asks for. What the server draws is its own business: a seed is sent
-    with each request, and left out where the server does not take one.
+    with each request. Where the server says that it takes no seed, or another option without which the answers are of
+    the same kind, it is asked without.
 
     Args:
         url: where the protocol's paths begin, such as http://localhost:8000/v1.
@@ -37,6 +38,8 @@ class Endpoint:
         temperature: at which tokens are drawn; 0: the likeliest one each time.
         top_p: of the fewest likeliest tokens that together have this probability; 1: of all.
         max_tokens: of an answer.
+        stop: strings that end an answer.
+        can_lack: options, besides the seed, that a server need not take.
         concurrency: requests on their way at the same time, at least 1.
         key_variable: of the environment, that holds the key; None where the server wants none. The key is read when it
             is needed and is kept nowhere.
@@ -55,6 +58,8 @@ class Endpoint:
         temperature: float = 1.0,
         top_p: float = 1.0,
         max_tokens: int = 85,
+        stop: Sequence[str] = (),
+        can_lack: Collection[str] = (),
         concurrency: int = 16,
         key_variable: str | None = None,
         again: str = "start again with --resume",
@@ -62,7 +67,8 @@ class Endpoint:
         self._url, self._chat, self._concurrency, self._again = url, chat, concurrency, again
         self._options: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
         self._options |= {"temperature": temperature, "top_p": top_p}
-        self._key_variable, self._takes_seed = key_variable, True
+        self._key_variable, self._stop = key_variable, list(stop)
+        self._can_lack, self._lacking = {"seed", *can_lack}, set[str]()
         self._refusal: RunError | None = None
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"'{url}' is not the address of a server", fix="Write one like http://localhost:8000/v1.")
@@ -81,6 +87,7 @@ class Endpoint:
         """See ``Generator``. When it is stopped, by the server or by hand, it waits for what is on its way."""
         waiting, flying = iter(requests), dict[Future[Answer], None]()
         refused: list[Answer] = []  # not handed out before it is clear that prompts are refused, and not everything
+        has_answered = False
         stopped: BaseException | None = None
         with self._client() as client, ThreadPoolExecutor(self._concurrency, "endpoint") as pool:
             while True:
@@ -104,10 +111,13 @@ class Endpoint:
                     else:
                         found.append(answer)
                 if found:
+                    has_answered = True
                     yield found + refused
                     refused = []
                 elif len(refused) >= _MOST_REFUSED:
                     stopped = stopped or self._refusal
+        if refused and not has_answered:
+            stopped = stopped or self._refusal
         if stopped is not None:
             raise stopped
         if refused:
@@ -120,12 +130,15 @@ class Endpoint:
         """
         import openai
 
-        seeded = self._takes_seed
+        options = self._sent(request)
         try:
-            return Answer(request, *self._written(client, request, seeded))
+            text, finished = self._written(client, request, options)
+            if text is None:
+                self._refusal = self._failure("gives no answers, though it refuses nothing", "Check its model")
+            return Answer(request, text, finished)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            if seeded and "seed" in error.message:
-                self._takes_seed = False
+            if wrong := self._not_taken(options, error.message):
+                self._lacking |= wrong
                 return self._ask(client, request)
             self._refusal = self._failure(f"refuses every prompt ({_said(error)})", "Check its model and its options")
             return Answer(request, None, finished=False)
@@ -144,11 +157,22 @@ class Endpoint:
         except (ValueError, TypeError, AttributeError) as error:  # what the client makes of an answer that is none
             raise self._failure("speaks another protocol", "Check its address") from error
 
-    def _written(self, client: OpenAI, request: Request, seeded: bool) -> tuple[str, bool]:
-        """The answer, and whether it came to its end."""
-        options = self._options | {"stop": list(STOP)}
-        if seeded:
-            options["seed"] = request.stream.integer() >> 32  # of 31 bits, which every server takes
+    def _not_taken(self, options: Collection[str], said: str) -> set[str]:
+        """Which of the options the server does not take, by what it says, that it can be asked without. Models that
+        think before they answer call one otherwise."""
+        renamed = self._chat and "max_completion_tokens" in said and "support" in said.lower()
+        return {name for name in options if name in said} & {*self._can_lack, *(["max_tokens"] if renamed else [])}
+
+    def _sent(self, request: Request) -> dict[str, Any]:
+        """The options of a request: all but those that the server has said it does not take."""
+        options = self._options | ({"stop": self._stop} if self._stop else {})
+        options["seed"] = request.stream.integer() >> 32  # of 31 bits, which every server takes
+        if "max_tokens" in self._lacking:
+            options["max_completion_tokens"] = options["max_tokens"]
+        return {name: value for name, value in options.items() if name not in self._lacking}
+
+    def _written(self, client: OpenAI, request: Request, options: Mapping[str, Any]) -> tuple[str | None, bool]:
+        """The answer, None where there is none, and whether it came to its end."""
         if self._chat:
             chat = client.chat.completions.create(messages=[{"role": "user", "content": request.prompt}], **options)
             said = [(one.message.content, one.finish_reason) for one in chat.choices[:1]]
@@ -156,7 +180,7 @@ class Endpoint:
             plain = client.completions.create(prompt=request.prompt, **options)
             said = [(one.text, one.finish_reason) for one in plain.choices[:1]]
         [(text, reason)] = said or [(None, None)]
-        return text or "", reason not in _CUT
+        return text, text is not None and reason not in _CUT
 
     def _client(self) -> OpenAI:
         from openai import OpenAI

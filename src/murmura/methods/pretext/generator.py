@@ -8,6 +8,7 @@ from murmura.generation.sampling import Sampling
 from murmura.methods.pretext.config import PretextConfig
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.generators import Generator, Local
+from murmura.synthesis.prompts import STOP
 from murmura.training.adapter import State
 from murmura.training.config import LoraSpec
 
@@ -35,6 +36,7 @@ def generator_of(config: PretextConfig, server: Server) -> Generator:
         temperature=config.temperature,
         top_p=config.top_p,
         max_tokens=config.sample_tokens,
+        stop=STOP,
         concurrency=config.endpoint_requests,
         key_variable=config.endpoint_key,
     )

@@ -41,7 +41,8 @@ def table(one: Judgement) -> Table:
         kept = counts["win"] + counts["tie"]
         wt = Entry(DASH) if n == 0 else entry(decimal(kept / n), *between(kept / n, n).split(", "))
         lines.append([capital(aspect), *shares, wt])
-    title = f"Against {one.against}, by {one.judge}"
+    asked = f", on {one.questions} {one.source}" if one.source else ""
+    title = f"Against {one.against}, by {one.judge}{asked}"
     return Table(["", "Win", "Tie", "Lose", "WT"], lines, title)
 
 
@@ -49,10 +50,10 @@ def doubts(one: Judgement) -> list[str]:
     """What to know before trusting it, in sentences."""
     n = sum(one.counts["overall"].values())
     told = []
-    if one.unparsed:
+    lacking = {"could not be read": one.unparsed, "the judge’s server would not give": one.refused}
+    if some := [f"{number} of {one.asked} verdicts {what}" for what, number in lacking.items() if number]:
         told.append(
-            f"{one.unparsed} of {one.asked} verdicts could not be read; {n} of {one.questions} questions have one in "
-            "both orders, and only these count."
+            f"{' and '.join(some)}; {n} of {one.questions} questions have one in both orders, and only these count."
         )
     if n:
         first = (
