@@ -69,6 +69,13 @@ def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
     assert [str(bad.where) for bad in loaded.bad] == [f"{path}:2", f"{path}:4"]
 
 
+def test_what_is_expected_is_said_once(jsonl):
+    path = jsonl(GOOD, {"question": "Explain", "answer": "A rise"}, {"instruction": "a", "output": ""})
+    with pytest.raises(DataError) as error:
+        load_records(path, Instruction)
+    assert error.value.fix.count("Expected") == error.value.fix.count("If another column") == 1
+
+
 def test_all_bad_records_are_told_at_once_the_first_ten_by_line(jsonl):
     path = jsonl(GOOD, *[{"instruction": "a", "output": ""}] * 11, b"{", GOOD)
     with pytest.raises(DataError) as error:

@@ -96,8 +96,9 @@ def test_finite_numbers_are_told_and_those_of_tables():
     assert tell.figures(row) == {"loss": 2.0, "seconds/train": 0.5, "counts/drafts.kept": 4.0}
 
 
-def test_secrets_and_users_of_addresses_are_no_parameters():
+def test_secrets_users_of_addresses_and_where_runs_lie_are_no_parameters():
     options = {
+        "run": {"seed": 0, "folder": "/home/me/runs/x", "chosen_by": ["/home/me/runs/y"]},
         "method": {
             "name": "x",
             "api_key": "s1",
@@ -108,6 +109,7 @@ def test_secrets_and_users_of_addresses_are_no_parameters():
         "tracking": {"to": ["mlflow"], "mlflow_uri": "https://host?s5"},
     }
     assert tell.parameters(options) == {
+        "run.seed": "0",
         "method.name": "x",
         "method.generator.url": "http://host/v1",
         "training.tokens_per_pass": "auto",

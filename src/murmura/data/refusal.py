@@ -27,7 +27,8 @@ def refusal(bad: Sequence[BadRecord], of: int, expected: str, what: str = "recor
         what: What they are called.
         remedy: What else can be done, where others can be used.
     """
-    fixes = [f"{fix}." for fix in dict.fromkeys(record.fix or expected for record in bad)]
+    known = dict.fromkeys((record.fix or expected).rstrip(". ") for record in bad)
+    fixes = [f"{fix}." for fix in known if not any(fix != other and other.startswith(fix) for other in known)]
     fix = " ".join(fixes + [remedy] * (len(bad) < of))
     if len(bad) == 1:
         return DataError(bad[0].why, where=str(bad[0].where), fix=fix)

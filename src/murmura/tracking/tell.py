@@ -21,6 +21,7 @@ from murmura.tracking.sink import Sink, Tracked
 _TABLES = ("seconds", "counts")  # of a row, with figures of their own
 _SECRET = re.compile(r"(^|[._])(key|token|secret|password)$")
 _USER = re.compile(r"(?<=://)[^/@\s]*@")
+_PLACES = ("run.folder", "run.chosen_by")  # on this machine, and nobody else's business
 
 
 def require(config: TrackingConfig) -> None:
@@ -140,7 +141,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def parameters(options: Mapping[str, Any]) -> dict[str, str]:
-    """An experiment's options by their full names. Left out are those of tracking, and what is called a key, token,
-    secret or password; of an address, the user."""
+    """An experiment's options by their full names. Left out are those of tracking, where runs are kept, and what is
+    called a key, token, secret or password; of an address, the user."""
     known = dict(leaves({name: table for name, table in options.items() if name != "tracking"}))
-    return {key: _USER.sub("", str(value)) for key, value in known.items() if not _SECRET.search(key)}
+    told = [key for key in known if key not in _PLACES and not _SECRET.search(key)]
+    return {key: _USER.sub("", str(known[key])) for key in told}
