@@ -100,6 +100,15 @@ def test_an_endpoint_is_not_asked_without_a_yes(folder, server, monkeypatch):
     assert Judge.asked == []  # nor was an answer written, which takes long
 
 
+def test_a_server_that_refuses_everything_is_told_and_later_asked_again(folder, server, monkeypatch):
+    words = (folder, "--endpoint", server, "--model", "m", "--tokens", 5, "--most", 2, "--yes")
+    with monkeypatch.context() as patch:
+        patch.setattr(Judge, "do_POST", lambda self: self.send_error(400))
+        found = invoke(*words)
+    assert found.exit_code == MISTAKE and "refuses every prompt" in found.stderr and runs.read(folder).judged == ()
+    assert invoke(*words).exit_code == 0 and runs.read(folder).judged[0].refused == 0
+
+
 def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder, server):
     small.write_data(tmp_path)
     taken = {"train": "sites", "heldout": None, "heldout_records": 2, "max_length": 128}

@@ -236,6 +236,8 @@ def test_what_stands_beside_the_epsilon_of_a_named_run_stands_beside_that_of_all
     first = run(_private(make, tmp_path / "first", **shared)).folder
     told = run(_private(make, tmp_path / "then", first)).rows[-1]["privacy"]["caveat"]
     assert "Of first: Records share passes" in told and told.count("Options of the run were chosen") == 1
+    third = run(_private(make, tmp_path / "third", tmp_path / "then", first)).rows[-1]["privacy"]["caveat"]
+    assert third.count("Records share passes") == 1
 
 
 def test_which_run_was_named_is_not_guessed_where_nothing_was_noted(make, tmp_path, monkeypatch):
@@ -264,6 +266,17 @@ def test_a_run_that_is_killed_before_it_has_a_config_can_be_begun_again(make, tm
     every = [run_ledgers.read(place) for place in (done.folder, first.with_name("first.previous"))]
     assert done.rows[-1]["epsilon"] == pytest.approx(_spent(*every))
     assert len(run_ledgers.noted(done.folder)) == 1
+
+
+def test_a_run_that_asked_nobody_costs_nothing_and_is_not_said_to(make, tmp_path):
+    asked = _private(make, tmp_path / "failed")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("murmura.experiment.run._carried_out", stop)
+        run(asked)
+    then = _private(make, tmp_path / "then", tmp_path / "failed")
+    assert not any("no ε will be told" in note for note in dry_run(then).notes)
+    told = run(then).rows[-1]["privacy"]
+    assert told["epsilon"] == told["alone"]
 
 
 def test_what_a_run_has_noted_cannot_be_taken_back(make, tmp_path):

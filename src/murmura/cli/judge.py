@@ -65,7 +65,7 @@ def judge(
             raise ConfigError("a run is not compared with itself", where=str(other), fix=fix)
     judge = begin(by, endpoint, model, key, at_once)
     if endpoint is not None and not yes and not sys.stdin.isatty():  # told before answers are written, which takes long
-        what = "an endpoint is asked when that was confirmed, and there is no terminal to confirm on"
+        what = "an endpoint is asked only after a yes, and there is no terminal to ask for one on"
         raise ConfigError(what, where="--endpoint", fix="Give --yes.")
     if endpoint is not None and file is None:
         require_sendable(experiment, run, private=private)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finis
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
 from murmura.privacy import run_ledgers
+from murmura.privacy.run_ledgers import RunLedgers
 from murmura.progress import once
 from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
@@ -339,15 +339,19 @@ def _unplanned(one: ArmResult) -> str:
 
 
 def _is_behind(one: ArmResult) -> bool:
-    """Whether some run of an arm has not noted all runs that count with it: by id, since folders are moved."""
-    searched = {run_ledgers.id_of(place) or place.name for place in one.searched}
-    return any(searched - _noted(run.folder) for run in one.runs.values())
+    """Whether some run of an arm has not noted all that the runs have spent which count with it."""
+    searched = [found for place in one.searched if not (found := run_ledgers.found(place)).is_empty]
+    return any(_unnoted(state, run.folder) for run in one.runs.values() for state in searched)
 
 
-def _noted(folder: Path) -> set[str]:
-    with suppress(MurmuraError):
-        return {one.id or Path(one.name).name for one in run_ledgers.noted(folder)}
-    return set()
+def _unnoted(state: RunLedgers, folder: Path) -> bool:
+    """Whether a run has not noted this state of another; of one that is gone, none."""
+    try:
+        noted = run_ledgers.noted(folder)
+    except MurmuraError:
+        return True
+    its = [one for one in noted if (one.id == state.id if state.id else one.name == state.name)]
+    return not any(state.is_unknown or state.as_far_as == one.as_far_as for one in its)
 
 
 def _outside(data: DataConfig) -> list[str]:

@@ -157,7 +157,8 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         asked, _ = opened(job.experiment)
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
-        no_matter = {"evaluation.every", "evaluation.sample"} if job.searching and job.finished else set[str]()
+        no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
+        no_matter |= {"evaluation.sample"} if job.searching else set()  # by which no rate is chosen
         no_matter |= {RATE} if there.get(RATE) in rates else set()
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took

@@ -14,7 +14,6 @@ from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import Figure
 from murmura.measure.statistics import Difference, Estimate, differences, estimate
-from murmura.privacy import run_ledgers
 from murmura.privacy.standing import with_others
 from murmura.report.standing import caveats_of, promise_of
 from murmura.runs.record import RunRecord, read
@@ -241,9 +240,8 @@ def guaranteed(searched: Sequence[Path], runs: Sequence[RunRecord]) -> tuple[flo
     refused = next((one["refused"] for one in told if one.get("refused")), "")
     if refused:
         return None, refused
-    others = [run_ledgers.found(place) for place in searched]
     try:
-        spent = [with_others(run.folder, run.last.privacy, run.options["method"], others).value for run in runs]
+        spent = [with_others(run.folder, run.last.privacy, run.options["method"], searched).value for run in runs]
     except (CheckpointError, PrivacyError) as error:
         return None, f"the search for a rate counts too, and {error.what}" if searched else error.what
     return max(spent), ""

@@ -10,9 +10,9 @@ from typing import Any
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, explaining
 from murmura.experiment.caveats import CHOSEN
 from murmura.experiment.config import Experiment, RunConfig
-from murmura.privacy import run_ledgers
+from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
+from murmura.privacy.run_ledgers import RunLedgers
 from murmura.privacy.standing import with_others
 from murmura.progress import say
 from murmura.runs.folder import RunFolder
@@ -30,24 +30,24 @@ def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
         ConfigError: one is no run, so that no ε with it could be told when all rounds are over.
         CheckpointError, PrivacyError: what the run has noted before cannot be read.
     """
-    before = run_ledgers.noted(resume.path) if resume else ()
-    ids, known, due = {one.id for one in before if one.id}, {one.name for one in before}, list[str]()
+    noted = run_ledgers.noted(resume.path) if resume else ()
+    done = {one.id for one in noted if one.id and one.finished}  # of these more cannot be known
+    known, begun_with = {one.name for one in noted}, list[str]()
     if resume:
         with suppress(CheckpointError):
-            due = run_ledgers.named(resume.path)
+            begun_with = run_ledgers.named(resume.path)
     found = []
-    for place in run.chosen_by:
-        folder = Path(place)
-        if place in due and place not in known:  # which run lay there then cannot be told
+    for place in map(str, map(Path, run.chosen_by)):
+        if place in begun_with and place not in known:  # which run lay there then cannot be told
             found.append(RunLedgers.unknown(place, f"what {place} had spent was not noted when the run began"))
             continue
-        there = _is_run(folder)
+        there = _is_run(Path(place))
         if not there and place not in known:
-            raise ConfigError("this is not a run folder", where=_WHERE.format(place), fix=_name_one(folder))
-        now = run_ledgers.found(folder)
-        if place not in known or EVERY_SITE not in now.damaged or (there and now.id not in ids):
-            found.append(now)
-    return [*found, *(one for run in found for one in run.chosen_by)]
+            raise ConfigError("this is not a run folder", where=_WHERE.format(place), fix=_name_one(Path(place)))
+        if there:
+            now = run_ledgers.found(Path(place))
+            found += [] if now.is_unknown and now.id in done else [now]
+    return [*(one for run in found for one in run.chosen_by), *found]
 
 
 def _is_run(folder: Path) -> bool:
@@ -61,10 +61,10 @@ def _name_one(folder: Path) -> str:
     return f"Name the folder of a run{moved}."
 
 
-def of_those_named(folder: Path) -> list[str]:
-    """What stands beside the ε of the runs that a run has noted, since its own counts them."""
-    told = [(one, said) for one in run_ledgers.noted(folder) for said in one.caveats if said != CHOSEN]
-    return [f"Of {Path(one.name).name}: {said}" for one, said in told]
+def of_those_named(folder: Path) -> dict[str, list[str]]:
+    """What stands beside the ε of each run that a run has noted, since its own counts them."""
+    every = odometer.every(run_ledgers.noted(folder))
+    return {Path(one.name).name: [said for said in one.caveats if said != CHOSEN] for one in every}
 
 
 def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,10 +96,11 @@ def uncounted(chosen_by: Sequence[RunLedgers], plan: PrivacyPlan | None, is_remo
     """
     if not chosen_by or plan is None:
         return []
-    why = next((why for one in chosen_by for why in one.damaged.values()), "")
+    runs = odometer.every(chosen_by)
+    why = next((why for one in runs for why in one.damaged.values()), "")
     if is_remote and plan.unit == "record":
         why = "the ledgers of this one are with its sites, each of which may add up its own (murmura privacy spent)"
     elif not why:
-        bare = [Path(one.name).name for one in chosen_by if not (one.whole or (one.sites and plan.unit == "record"))]
+        bare = [Path(one.name).name for one in runs if not (one.whole or (one.sites and plan.unit == "record"))]
         why = f"no ε for one {plan.unit} was promised by {listing(bare)}" if bare else ""
     return [f"After the last round no ε will be told: other runs count (run.chosen_by), and {why}."] if why else []

@@ -50,7 +50,7 @@ _ANEW = (
     "owner gives `murmura site consent` and `murmura site start` again, and what was spent of ε before stays spent."
 )
 _CALLED = {"run.name", "run.folder", "run.chosen_by"}
-"""How the run is called, where it is kept, and which runs count with it, which become more: no event."""
+"""How the run is called, where it is kept, and which runs count with it, of which none is forgotten: no event."""
 _TOLD = "tracking."  # how options begin of who is told of it: likewise
 
 

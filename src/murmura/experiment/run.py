@@ -190,7 +190,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             side.server.counted = partial(with_choosing, experiment, folder.path)
             for said in side.server.caveats:
                 say(said, public=True)
-            for said in uncounted(plan.chosen_by, plan.privacy, plan.is_remote):
+            for said in uncounted(run_ledgers.noted(folder.path), plan.privacy, plan.is_remote):
                 say(said)
         side.meet(plan.checkpoint.run["known"] if plan.checkpoint else (), deployment.quorum if deployment else None)
         if before and before.checkpoint:
@@ -231,9 +231,10 @@ def _caveats(plan: Plan, server: Server, folder: RunFolder) -> list[str]:
     """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
     said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
     own = caveats(plan.experiment, plan.method, plan.privacy, list(server.sizes.values()))
-    for one in own + of_those_named(folder.path):
-        if {"said": one} not in said.lines:
-            said.append({"said": one})
+    theirs = [{"said": f"Of {of}: {one}", "of": of} for of, told in of_those_named(folder.path).items() for one in told]
+    for line in [*({"said": one} for one in own), *theirs]:
+        if line not in said.lines:
+            said.append(line)
     return [line["said"] for line in said.lines]
 
 

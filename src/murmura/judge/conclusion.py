@@ -99,6 +99,8 @@ def conclude(
         source=source,
         **judged(judge, compared, transcript),
     )
+    if found.refused == found.asked and isinstance(judge, Endpoint) and judge.refusal is not None:
+        raise judge.refusal
     RunFolder(run).write_judgement(f"{slug}-{_digest(compared)}", found)
     console = Console(highlight=False, markup=False, emoji=False)
     told = table(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
@@ -124,7 +125,8 @@ class PrivacyLedger:
         """
         if not self.journal.lines:
             self.journal.append({"plan": json.loads(self.plan.to_json())})
-        self.journal.append({"round": round, "spent": [entry.to_json() for entry in spent]})
+        # The mark tells rounds apart that did the same: where one stands in two ledgers, one is a copy of the other.
+        self.journal.append({"round": round, "spent": [entry.to_json() for entry in spent], "mark": token_hex(8)})
         self._rounds.append((round, list(spent)))
 
     @property

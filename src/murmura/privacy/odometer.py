@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from os.path import realpath
 
 from murmura.errors import PrivacyError
@@ -21,34 +22,40 @@ from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
 
 
 def every(runs: Sequence[RunLedgers]) -> list[RunLedgers]:
-    """These runs and those by which their options were chosen: each once, with all that is known of it; none has one by
-    which it was chosen any more. One that has ended before it asked anybody is left out."""
-    known: dict[object, RunLedgers] = {}
+    """These runs and those by which their options were chosen: each once, with all that is known of it, and without
+    what it has noted of others. One that has ended before it asked anybody is left out."""
+    states: dict[object, list[RunLedgers]] = {}
     noted = [(object(), one) for run in runs for one in run.chosen_by]  # without an id, any folder may hold it
     for key, one in [*((realpath(run.name), run) for run in runs), *noted]:
-        key = one.id or key
-        known[key] = _joined(known[key], one) if key in known else one
+        states.setdefault(one.id or key, []).append(one)
     names, found = set[str](), []
-    for one in known.values():
-        if not (one.records or one.sites or one.whole or one.damaged):
-            continue
-        name = one.name
-        while realpath(name) in names:
-            name += ", as it was before"  # another run lay there
-        names.add(realpath(name))
-        found.append(replace(one, name=name, chosen_by=()))
+    for one in (_of_states(known) for known in states.values()):
+        if not one.is_empty:
+            name = one.name
+            while realpath(name) in names:
+                name += ", as it was before"  # another run lay there
+            names.add(realpath(name))
+            found.append(replace(one, name=name, chosen_by=()))
     return found
 
 
+def _of_states(states: Sequence[RunLedgers]) -> RunLedgers:
+    """What is known of a run that was looked at several times: of each ledger the longest state, as none is ever
+    rewound. Where it could not be read it may have gone on, unless it had finished or was read there later."""
+    in_time = sorted(states, key=lambda one: (one.at, one.is_unknown))
+    known = [one for one in in_time if not one.is_unknown]
+    for place, one in enumerate(in_time):
+        read_later = any(later.name == one.name for later in in_time[place:] if not later.is_unknown)
+        if one.is_unknown and not read_later and not any(state.finished for state in known):
+            return one
+    return reduce(_joined, known)
+
+
 def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
-    """Two states of one run: of each ledger the later one, and of one that could not be read what it could be later."""
-    for known, unknown in ((one, other), (other, one)):
-        if EVERY_SITE in unknown.damaged and EVERY_SITE not in known.damaged:
-            return known
-    records = {**other.records, **{site: digest for site, digest in one.records.items() if digest}}
-    records |= {site: None for site in one.records.keys() - records.keys()}
-    damaged, sites = {**other.damaged, **one.damaged}, dict[str, PrivacyLedger]()
-    whole = one.whole or other.whole
+    """Two states of one run."""
+    records = {**one.records, **{site: digest for site, digest in other.records.items() if digest}}
+    records |= {site: None for site in other.records.keys() - records.keys()}
+    damaged, sites, whole = {**one.damaged, **other.damaged}, dict[str, PrivacyLedger](), one.whole or other.whole
     try:
         if one.whole and other.whole:
             whole = _later(one.whole, other.whole)
@@ -60,7 +67,7 @@ def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
     caveats = tuple(dict.fromkeys((*one.caveats, *other.caveats)))
     elsewhere = one.elsewhere or other.elsewhere
     return replace(
-        one, records=records, sites=sites, whole=whole, damaged=damaged, elsewhere=elsewhere, caveats=caveats
+        other, records=records, sites=sites, whole=whole, damaged=damaged, elsewhere=elsewhere, caveats=caveats
     )
 
 
@@ -116,18 +123,18 @@ def totals(
     Raises:
         PrivacyError: none of the runs has a ledger, δ is not in (0, 1), or a group has no member.
     """
+    names = ", ".join(run.name for run in runs)
     runs = every(runs)
     ledgers = [ledger for run in runs for ledger in (*run.sites.values(), run.whole) if ledger is not None]
     if not ledgers and not any(run.damaged for run in runs):
-        names = ", ".join(run.name for run in runs)
         raise PrivacyError("no privacy was promised, and so none is accounted for", where=names)
     if delta is None:
         delta = min((ledger.plan.delta for ledger in ledgers), default=1e-5)
     held: dict[str, list[tuple[RunLedgers, str]]] = {}
     for run in runs:
-        for site, digest in run.records.items() if EVERY_SITE not in run.damaged else ():
+        for site, digest in run.records.items() if not run.is_unknown else ():
             held.setdefault(digest or _like(site, runs), []).append((run, site))
-    elsewhere = [(run, EVERY_SITE) for run in runs if run.elsewhere or EVERY_SITE in run.damaged]
+    elsewhere = [(run, EVERY_SITE) for run in runs if run.elsewhere or run.is_unknown]
     found = []
     for known in list(held.values()) or [[]]:
         members = known + elsewhere

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from murmura.runs.names import (
     SITE_JOURNAL,
     SITE_RECORDS,
     SITES,
+    SUMMARY,
     WRITTEN,
     site_of,
 )
@@ -60,8 +62,10 @@ class RunLedgers:
         whole: the server's ledger, which is for whole sites; None where the run does not protect them.
         damaged: by site why its ledger cannot be believed.
         elsewhere: whether it protects whole sites, and nothing here says which records they have.
-        caveats: what stands beside its ε, in sentences.
+        caveats: what stands beside its own ε, in sentences.
         id: by which it is known wherever it lies; None where its folder has none.
+        at: when it was looked at, in ISO 8601, UTC.
+        finished: it had finished by then, and so does not go on.
         chosen_by: what it has noted of the runs by which its options were chosen, and of those that these name.
     """
 
@@ -73,12 +77,30 @@ class RunLedgers:
     elsewhere: bool = False
     caveats: tuple[str, ...] = ()
     id: str | None = None
+    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="microseconds"))
+    finished: bool = False
     chosen_by: tuple[RunLedgers, ...] = ()
 
     @classmethod
     def unknown(cls, name: str, why: str, id: str | None = None) -> RunLedgers:
         """Of a run of which it is not known what it has spent: no ε that counts it can be told."""
         return cls(name, {EVERY_SITE: None}, {}, None, {EVERY_SITE: why}, id=id)
+
+    @property
+    def is_unknown(self) -> bool:
+        """What it has spent is not known."""
+        return EVERY_SITE in self.damaged
+
+    @property
+    def is_empty(self) -> bool:
+        """It has asked nobody, and so has spent nothing."""
+        return not (self.records or self.sites or self.whole or self.damaged)
+
+    @property
+    def as_far_as(self) -> dict[str, int]:
+        """How many lines each ledger has."""
+        every = {**self.sites, EVERY_SITE: self.whole}
+        return {party: len(ledger.journal.lines) for party, ledger in every.items() if ledger}
 
     def to_json(self) -> dict[str, Any]:
         """All but what it has noted itself."""
@@ -91,6 +113,8 @@ class RunLedgers:
             "elsewhere": self.elsewhere,
             "caveats": list(self.caveats),
             "id": self.id,
+            "at": self.at,
+            "finished": self.finished,
         }
 
     @classmethod
@@ -142,7 +166,8 @@ def note(folder: Path, runs: Sequence[RunLedgers]) -> None:
     if runs:
         journal = Journal(folder / CHOSEN_BY, _NOTED)
         for line in (run.to_json() for run in runs):
-            if line not in journal.lines:
+            before = [one for one in journal.lines if (one["name"], one["id"]) == (line["name"], line["id"])]
+            if not before or {**before[-1], "at": line["at"]} != line:
                 journal.append(line)
 
 
@@ -164,7 +189,7 @@ def named(folder: Path) -> list[str]:
         CheckpointError: that cannot be read.
     """
     with explaining("what chose the options of this run cannot be read", folder, "", *_DAMAGED):
-        return [str(one) for one in _options(folder).get("chosen_by", [])]
+        return [str(Path(one)) for one in _options(folder).get("chosen_by", [])]
 
 
 def chosen_by(folder: Path) -> tuple[RunLedgers, ...]:
@@ -230,8 +255,9 @@ def _read(folder: Path) -> RunLedgers:
         whole,
         damaged,
         elsewhere=whole is not None and not simulated,
-        caveats=tuple(str(line.get("said")) for line in said.lines),
+        caveats=tuple(str(line.get("said")) for line in said.lines if "of" not in line),
         id=id_of(folder),
+        finished=(folder / SUMMARY).exists(),
         chosen_by=chosen_by(folder),
     )
 

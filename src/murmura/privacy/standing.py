@@ -13,7 +13,7 @@ from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
-from murmura.privacy.run_ledgers import EVERY_SITE, RunLedgers
+from murmura.privacy.run_ledgers import RunLedgers
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import REPORTED
 from murmura.units import bound
@@ -117,7 +117,7 @@ def _epsilon(ledger: PrivacyLedger, method: Mapping[str, Any]) -> float:
 
 
 def with_others(
-    folder: Path, promise: Mapping[str, Any], method: Mapping[str, Any], others: Sequence[RunLedgers] = ()
+    folder: Path, promise: Mapping[str, Any], method: Mapping[str, Any], others: Sequence[Path] = ()
 ) -> Epsilon:
     """The ε of a run and of those by which its options were chosen, all together, as it may be told.
 
@@ -125,40 +125,44 @@ def with_others(
         folder: of the run.
         promise: of the run by itself: ``epsilon``, ``delta`` and ``unit``.
         method: the options of its method.
-        others: that count besides those that the run has noted.
+        others: folders of runs that count besides those that the run has noted.
 
     Raises:
         CheckpointError, PrivacyError: there is none. What is said of it names runs by the last part of their folders.
     """
-    own = run_ledgers.read(folder)
-    known = {one.name for one in own.chosen_by}
-    gone = [one for one in others if EVERY_SITE in one.damaged and not Path(one.name).exists()]
-    every = odometer.every([own, *(one for one in others if one not in gone or one.name not in known)])
+    runs = odometer.every(ledgers_of(folder, others))
+    if not any(one.sites or one.whole or one.damaged for one in runs):
+        if len(runs) == 1:  # what protects by itself at the site, as paraphrases are, has no ledger
+            return Epsilon(promise["epsilon"], promise["accountant"], promise["delta"], promise["adjacency"])
+        raise PrivacyError("none of these runs has a ledger, and so what they have spent together cannot be told")
     try:
-        return _with_others(every, promise, method)
+        spent = odometer.together(runs, promise["unit"], promise["delta"])
     except PrivacyError as error:
-        raise PrivacyError(without_places(error.what, [own, *every]), fix=error.fix) from error
+        raise PrivacyError(without_places(error.what, runs), fix=error.fix) from error
+    if not math.isfinite(spent.value):
+        raise PrivacyError("there is no finite bound")
+    target = method.get("epsilon")
+    told = rounded(spent.value, float(target)) if target and promise["unit"] == "record" else spent.value
+    return replace(spent, value=max(float(promise["epsilon"]), told))
+
+
+def ledgers_of(folder: Path, others: Sequence[Path]) -> list[RunLedgers]:
+    """Of a run, and of others that count with it; of one that is gone what the run has noted.
+
+    Raises:
+        CheckpointError, PrivacyError: those of the run itself cannot be read.
+    """
+    own = run_ledgers.read(folder)
+    noted = {one.name for one in own.chosen_by}
+    return [own, *(run_ledgers.found(one) for one in others if one.exists() or str(one) not in noted)]
 
 
 def without_places(text: str, runs: Iterable[RunLedgers]) -> str:
     """What is said of runs, by the last parts of their folders' names: where these lie is nobody else's business."""
     names = {one.name for run in runs for one in (run, *run.chosen_by)}
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, Path(name).name)
+        text = text.replace(name, Path(name).name) if Path(name).name else text
     return text
-
-
-def _with_others(every: Sequence[RunLedgers], promise: Mapping[str, Any], method: Mapping[str, Any]) -> Epsilon:
-    if not any(one.sites or one.whole or one.damaged for one in every):
-        if len(every) == 1:  # what protects by itself at the site, as paraphrases are, has no ledger
-            return Epsilon(promise["epsilon"], promise["accountant"], promise["delta"], promise["adjacency"])
-        raise PrivacyError("none of these runs has a ledger, and so what they have spent together cannot be told")
-    spent = odometer.together(every, promise["unit"], promise["delta"])
-    if not math.isfinite(spent.value):
-        raise PrivacyError("there is no finite bound")
-    target = method.get("epsilon")
-    told = rounded(spent.value, float(target)) if target and promise["unit"] == "record" else spent.value
-    return replace(spent, value=max(float(promise["epsilon"]), told))
 
 
 def rounded(epsilon: float, target: float) -> float:

@@ -14,8 +14,9 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import estimate
-from murmura.privacy import odometer, run_ledgers
-from murmura.privacy.standing import rounded, without_places
+from murmura.privacy import odometer
+from murmura.privacy.run_ledgers import RunLedgers
+from murmura.privacy.standing import ledgers_of, rounded, without_places
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
 from murmura.runs.record import RunRecord
@@ -334,9 +335,9 @@ def _together(group: Sequence[RunRecord]) -> str:
     told, target = [run.last.privacy for run in group], group[0].options["method"].get("epsilon")
     others = any(run.chosen_by or run.beside for run in group)
     count = f"all {len(group)} runs" + " and those that options were chosen by" * others
-    places, ledgers = dict.fromkeys(place for run in group for place in (run.folder, *run.beside)), []
+    ledgers: list[RunLedgers] = []
     try:
-        ledgers = [run_ledgers.read(place) for place in places]
+        ledgers = [one for run in group for one in ledgers_of(run.folder, run.beside)]
         found = odometer.together(ledgers, told[0]["unit"], told[0]["delta"]).value
     except CheckpointError:
         if others:

@@ -45,6 +45,9 @@ class Endpoint:
             is needed and is kept nowhere.
         again: how the user goes on after a failure.
 
+    Attributes:
+        refusal: of the prompt that was refused last; None before one was.
+
     Raises:
         ConfigError: the address is none, the variable is empty, or the client is not installed.
     """
@@ -69,7 +72,7 @@ class Endpoint:
         self._options |= {"temperature": temperature, "top_p": top_p}
         self._key_variable, self._stop = key_variable, list(stop)
         self._can_lack, self._lacking = {"seed", *can_lack}, set[str]()
-        self._refusal: RunError | None = None
+        self.refusal: RunError | None = None
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"'{url}' is not the address of a server", fix="Write one like http://localhost:8000/v1.")
         if key_variable is not None and not os.environ.get(key_variable):
@@ -87,7 +90,6 @@ class Endpoint:
         """See ``Generator``. When it is stopped, by the server or by hand, it waits for what is on its way."""
         waiting, flying = iter(requests), dict[Future[Answer], None]()
         refused: list[Answer] = []  # not handed out before it is clear that prompts are refused, and not everything
-        has_answered = False
         stopped: BaseException | None = None
         with self._client() as client, ThreadPoolExecutor(self._concurrency, "endpoint") as pool:
             while True:
@@ -111,13 +113,10 @@ class Endpoint:
                     else:
                         found.append(answer)
                 if found:
-                    has_answered = True
                     yield found + refused
                     refused = []
                 elif len(refused) >= _MOST_REFUSED:
-                    stopped = stopped or self._refusal
-        if refused and not has_answered:
-            stopped = stopped or self._refusal
+                    stopped = stopped or self.refusal
         if stopped is not None:
             raise stopped
         if refused:
@@ -134,13 +133,13 @@ class Endpoint:
         try:
             text, finished = self._written(client, request, options)
             if text is None:
-                self._refusal = self._failure("gives no answers, though it refuses nothing", "Check its model")
+                self.refusal = self._failure("gives no answers, though it refuses nothing", "Check its model")
             return Answer(request, text, finished)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if wrong := self._not_taken(options, error.message):
                 self._lacking |= wrong
                 return self._ask(client, request)
-            self._refusal = self._failure(f"refuses every prompt ({_said(error)})", "Check its model and its options")
+            self.refusal = self._failure(f"refuses every prompt ({_said(error)})", "Check its model and its options")
             return Answer(request, None, finished=False)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             named = f"Check the environment variable {self._key_variable}"
@@ -158,8 +157,8 @@ class Endpoint:
             raise self._failure("speaks another protocol", "Check its address") from error
 
     def _not_taken(self, options: Collection[str], said: str) -> set[str]:
-        """Which of the options the server does not take, by what it says, that it can be asked without. Models that
-        think before they answer call one otherwise."""
+        """Which of the options the server does not take, by what it says, that it can be asked without. Of models that
+        think before they answer, max_tokens has another name."""
         renamed = self._chat and "max_completion_tokens" in said and "support" in said.lower()
         return {name for name in options if name in said} & {*self._can_lack, *(["max_tokens"] if renamed else [])}
 
