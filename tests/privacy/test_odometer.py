@@ -397,7 +397,7 @@ def test_what_was_noted_of_a_run_is_what_its_folder_says(tmp_path):
     folder = run_folder(tmp_path / "4", {"a": "x"}, {"a": RECORDS})
     note(folder, every_kind)
     size = (folder / CHOSEN_BY).stat().st_size
-    note(folder, every_kind)
+    note(folder, every_kind[:3])
     assert (folder / CHOSEN_BY).stat().st_size == size  # of what is known nothing is written again
     assert [one.to_json() for one in noted(folder)] == [one.to_json() for one in every_kind]
     assert [one.to_json() for one in read(folder).chosen_by] == [one.to_json() for one in every_kind]
@@ -528,10 +528,13 @@ def test_what_could_not_be_read_later_may_be_more_than_was_known(tmp_path):
             together(runs, "record")
     done = replace(early, finished=True)
     assert together([own, done, unknown], "record") == together([own, early], "record")
+    for other in (replace(done, name="a copy"), replace(early, name="a copy")):
+        with pytest.raises(PrivacyError, match="is no table"):
+            together([own, other, unknown], "record")
     (first / "config.toml").write_text("")
     whole = composed([ReleasedSteps(RECORDS, 45), ReleasedSteps(OTHER, 20)], 1e-5, ZERO_OUT)
     note(second, [early, unknown, read(first)])
-    assert together([read(second)], "record") == together([own, early, unknown, read(first)], "record") == whole
+    assert together([read(second)], "record") == together([read(second), read(first)], "record") == whole
 
 
 def test_a_third_state_does_not_undo_that_two_contradict_one_another(tmp_path):
@@ -560,3 +563,32 @@ def test_a_folder_is_named_in_whatever_way(tmp_path):
     (second / "config.toml").write_text(f'[run]\nchosen_by = ["{first}/"]\n')
     note(second, [read(first)])
     assert [one.is_unknown for one in read(second).chosen_by] == [False]
+
+
+def test_what_is_noted_later_was_read_later_whatever_the_clock_says(tmp_path):
+    """And that something could not be read is noted as often as it is."""
+    first = part_of(with_id(run_folder(tmp_path / "1", {"a": "x"}), "first"), 5)
+    second = with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": OTHER}), "second")
+    note(second, [replace(read(first), at="2999-01-01T00:00:00.000000+00:00")])
+    part_of(first, 40)
+    (first / "config.toml").write_text("run = 3")
+    note(second, [found(first)])
+    with pytest.raises(PrivacyError, match="is no table"):
+        together([read(second)], "record")
+    (first / "config.toml").write_text("")
+    third = with_id(run_folder(tmp_path / "3", {"a": "x"}, {"a": OTHER}), "third")
+    note(third, [replace(read(first), at="2999-01-02T00:00:00.000000+00:00")])  # as by a clock that is ahead
+    (first / "config.toml").write_text("run = 3")
+    note(second, [found(first)])
+    assert len(noted(second)) == 3
+    with pytest.raises(PrivacyError, match="is no table"):
+        together([read(second), read(third), found(first)], "record")
+
+
+def test_a_run_that_may_still_go_on_has_not_finished(tmp_path):
+    """It was killed after its last words, before what its server knew was removed."""
+    folder = run_folder(tmp_path / "1", {"a": "x"}, {"a": RECORDS})
+    (folder / "summary.json").write_text("{}")
+    assert read(folder).finished
+    (folder / "checkpoint" / "round-0002").mkdir()
+    assert not read(folder).finished

@@ -30,7 +30,7 @@ from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
-from murmura.privacy import run_ledgers
+from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.run_ledgers import RunLedgers
 from murmura.progress import once
 from murmura.report.standing import untried
@@ -340,7 +340,7 @@ def _unplanned(one: ArmResult) -> str:
 
 def _is_behind(one: ArmResult) -> bool:
     """Whether some run of an arm has not noted all that the runs have spent which count with it."""
-    searched = [found for place in one.searched if not (found := run_ledgers.found(place)).is_empty]
+    searched = odometer.every([run_ledgers.found(place) for place in one.searched])
     return any(_unnoted(state, run.folder) for run in one.runs.values() for state in searched)
 
 

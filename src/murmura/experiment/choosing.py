@@ -30,10 +30,9 @@ def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
         ConfigError: one is no run, so that no ε with it could be told when all rounds are over.
         CheckpointError, PrivacyError: what the run has noted before cannot be read.
     """
-    noted = run_ledgers.noted(resume.path) if resume else ()
-    done = {one.id for one in noted if one.id and one.finished}  # of these more cannot be known
-    known, begun_with = {one.name for one in noted}, list[str]()
+    known, begun_with = set[str](), list[str]()
     if resume:
+        known = {one.name for one in run_ledgers.noted(resume.path)}
         with suppress(CheckpointError):
             begun_with = run_ledgers.named(resume.path)
     found = []
@@ -45,8 +44,7 @@ def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
         if not there and place not in known:
             raise ConfigError("this is not a run folder", where=_WHERE.format(place), fix=_name_one(Path(place)))
         if there:
-            now = run_ledgers.found(Path(place))
-            found += [] if now.is_unknown and now.id in done else [now]
+            found.append(run_ledgers.found(Path(place)))
     return [*(one for run in found for one in run.chosen_by), *found]
 
 

@@ -25,9 +25,12 @@ def every(runs: Sequence[RunLedgers]) -> list[RunLedgers]:
     """These runs and those by which their options were chosen: each once, with all that is known of it, and without
     what it has noted of others. One that has ended before it asked anybody is left out."""
     states: dict[object, list[RunLedgers]] = {}
-    noted = [(object(), one) for run in runs for one in run.chosen_by]  # without an id, any folder may hold it
-    for key, one in [*((realpath(run.name), run) for run in runs), *noted]:
-        states.setdefault(one.id or key, []).append(one)
+    noted = sorted((one for run in runs for one in run.chosen_by), key=lambda one: (one.at, one.is_unknown))
+    given = sorted(runs, key=lambda one: one.is_unknown)  # read now, and so after all that was noted
+    for one in noted:
+        states.setdefault(one.id or object(), []).append(one)  # without an id, any folder may hold it
+    for one in given:
+        states.setdefault(one.id or realpath(one.name), []).append(one)
     names, found = set[str](), []
     for one in (_of_states(known) for known in states.values()):
         if not one.is_empty:
@@ -41,14 +44,17 @@ def every(runs: Sequence[RunLedgers]) -> list[RunLedgers]:
 
 def _of_states(states: Sequence[RunLedgers]) -> RunLedgers:
     """What is known of a run that was looked at several times: of each ledger the longest state, as none is ever
-    rewound. Where it could not be read it may have gone on, unless it had finished or was read there later."""
-    in_time = sorted(states, key=lambda one: (one.at, one.is_unknown))
-    known = [one for one in in_time if not one.is_unknown]
-    for place, one in enumerate(in_time):
-        read_later = any(later.name == one.name for later in in_time[place:] if not later.is_unknown)
-        if one.is_unknown and not read_later and not any(state.finished for state in known):
+    rewound. Where it could not be read it may have gone on, unless it had finished there, or was read there later.
+
+    Args:
+        states: in time.
+    """
+    for place, one in enumerate(states):
+        there = [other for other in states if not other.is_unknown and realpath(other.name) == realpath(one.name)]
+        excused = any(other.finished for other in there if other in states[:place])
+        if one.is_unknown and not excused and not any(other in states[place:] for other in there):
             return one
-    return reduce(_joined, known)
+    return reduce(_joined, [one for one in states if not one.is_unknown])
 
 
 def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
@@ -63,7 +69,7 @@ def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
             had = [run.sites[site] for run in (one, other) if site in run.sites]
             sites[site] = had[0] if len(had) == 1 else _later(*had)
     except PrivacyError as error:
-        records, damaged = records or {EVERY_SITE: None}, dict.fromkeys(records or [EVERY_SITE], error.what)
+        records, damaged = {EVERY_SITE: None}, {EVERY_SITE: error.what}  # whatever else is known of it
     caveats = tuple(dict.fromkeys((*one.caveats, *other.caveats)))
     elsewhere = one.elsewhere or other.elsewhere
     return replace(

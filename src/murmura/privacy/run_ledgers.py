@@ -165,9 +165,12 @@ def note(folder: Path, runs: Sequence[RunLedgers]) -> None:
     """
     if runs:
         journal = Journal(folder / CHOSEN_BY, _NOTED)
-        for line in (run.to_json() for run in runs):
+        for run in runs:
+            line = run.to_json()
+            if journal.lines:  # clocks are set back, and what is noted later was read later
+                line["at"] = max(line["at"], journal.lines[-1]["at"])
             before = [one for one in journal.lines if (one["name"], one["id"]) == (line["name"], line["id"])]
-            if not before or {**before[-1], "at": line["at"]} != line:
+            if run.is_unknown or not before or {**before[-1], "at": line["at"]} != line:
                 journal.append(line)
 
 
@@ -257,7 +260,7 @@ def _read(folder: Path) -> RunLedgers:
         elsewhere=whole is not None and not simulated,
         caveats=tuple(str(line.get("said")) for line in said.lines if "of" not in line),
         id=id_of(folder),
-        finished=(folder / SUMMARY).exists(),
+        finished=(folder / SUMMARY).exists() and not any((folder / CHECKPOINTS).glob("round-*")),
         chosen_by=chosen_by(folder),
     )
 
