@@ -397,7 +397,7 @@ def test_what_was_noted_of_a_run_is_what_its_folder_says(tmp_path):
     folder = run_folder(tmp_path / "4", {"a": "x"}, {"a": RECORDS})
     note(folder, every_kind)
     size = (folder / CHOSEN_BY).stat().st_size
-    note(folder, every_kind[:3])
+    note(folder, every_kind)
     assert (folder / CHOSEN_BY).stat().st_size == size  # of what is known nothing is written again
     assert [one.to_json() for one in noted(folder)] == [one.to_json() for one in every_kind]
     assert [one.to_json() for one in read(folder).chosen_by] == [one.to_json() for one in every_kind]
@@ -566,7 +566,7 @@ def test_a_folder_is_named_in_whatever_way(tmp_path):
 
 
 def test_what_is_noted_later_was_read_later_whatever_the_clock_says(tmp_path):
-    """And that something could not be read is noted as often as it is."""
+    """And what a folder says now is the last of all."""
     first = part_of(with_id(run_folder(tmp_path / "1", {"a": "x"}), "first"), 5)
     second = with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": OTHER}), "second")
     note(second, [replace(read(first), at="2999-01-01T00:00:00.000000+00:00")])
@@ -579,10 +579,24 @@ def test_what_is_noted_later_was_read_later_whatever_the_clock_says(tmp_path):
     third = with_id(run_folder(tmp_path / "3", {"a": "x"}, {"a": OTHER}), "third")
     note(third, [replace(read(first), at="2999-01-02T00:00:00.000000+00:00")])  # as by a clock that is ahead
     (first / "config.toml").write_text("run = 3")
-    note(second, [found(first)])
-    assert len(noted(second)) == 3
     with pytest.raises(PrivacyError, match="is no table"):
         together([read(second), read(third), found(first)], "record")
+
+
+def test_what_another_run_has_noted_keeps_its_time(tmp_path):
+    """Known at first, then unreadable: in whichever order the journals that say so are copied, with others between."""
+    first = part_of(with_id(run_folder(tmp_path / "1", {"a": "x"}), "first"), 5)
+    early = read(first)
+    part_of(first, 40)
+    (first / "config.toml").write_text("run = 3")
+    unknown, other = found(first), read(with_id(run_folder(tmp_path / "2", {"a": "x"}, {"a": OTHER}), "other"))
+    for number, order in enumerate(permutations([early, unknown, other])):
+        folder = with_id(run_folder(tmp_path / f"by {number}", {"a": "x"}, {"a": OTHER}), f"by {number}")
+        note(folder, order)
+        note(folder, order[::-1])
+        assert len(noted(folder)) == 3
+        with pytest.raises(PrivacyError, match="is no table"):
+            together([read(folder)], "record")
 
 
 def test_a_run_that_may_still_go_on_has_not_finished(tmp_path):

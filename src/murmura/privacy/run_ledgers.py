@@ -167,11 +167,12 @@ def note(folder: Path, runs: Sequence[RunLedgers]) -> None:
         journal = Journal(folder / CHOSEN_BY, _NOTED)
         for run in runs:
             line = run.to_json()
-            if journal.lines:  # clocks are set back, and what is noted later was read later
-                line["at"] = max(line["at"], journal.lines[-1]["at"])
-            before = [one for one in journal.lines if (one["name"], one["id"]) == (line["name"], line["id"])]
-            if run.is_unknown or not before or {**before[-1], "at": line["at"]} != line:
-                journal.append(line)
+            its = [one for one in journal.lines if one["name"] == run.name or (run.id and one["id"] == run.id)]
+            same = [one for one in its if {**one, "at": ""} == {**line, "at": ""}]
+            if any(one["at"] >= run.at for one in same) or (same and same[-1] is its[-1] and not run.is_unknown):
+                continue
+            # Clocks are set back, and what is noted later was not read before.
+            journal.append(line | {"at": max([run.at, *(one["at"] for one in its)])})
 
 
 def noted(folder: Path) -> tuple[RunLedgers, ...]:
