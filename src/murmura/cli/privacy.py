@@ -186,9 +186,9 @@ def spent(
     """Print what runs have spent together on the records they share: the ε of their ledgers, composed.
 
     With --group it is that of any K records of one site together, or of any K sites. Sites have the same records if
-    they joined with the same digest, whatever they are called. What runs have noted of others by which their options
-    were chosen (run.chosen_by) counts. Without --chosen-among, hyperparameters that were chosen
-    by trying are accounted for by giving all the runs that tried.
+    they joined with the same digest, whatever they are called. Runs by which options of these were chosen
+    (run.chosen_by) count too, as far as they had come then. Without --chosen-among, hyperparameters that were chosen by
+    trying are accounted for by giving all the runs that tried.
     """
     from murmura.privacy import composition, odometer, run_ledgers
 

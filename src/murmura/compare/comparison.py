@@ -345,7 +345,7 @@ def _is_behind(one: ArmResult) -> bool:
 
 
 def _unnoted(state: RunLedgers, folder: Path) -> bool:
-    """Whether a run has not noted this state of another; of one that is gone, none."""
+    """Whether a run has not noted this state of another; of one that cannot be read any more, no state at all."""
     try:
         noted = run_ledgers.noted(folder)
     except MurmuraError:

@@ -23,8 +23,11 @@ _WHERE = "run.chosen_by = {}"
 
 
 def choosing(run: RunConfig, resume: RunFolder | None) -> list[RunLedgers]:
-    """What the runs have spent by now by which options were chosen, and those that these name; as far as it is not
-    known, why. Those of which a run that goes on has noted something may be gone.
+    """What the runs by which options were chosen have spent by now, and those that these name; or why that is not
+    known. A run that goes on has noted what it named before: those may be gone.
+
+    Args:
+        resume: the folder of the run that goes on.
 
     Raises:
         ConfigError: one is no run, so that no ε with it could be told when all rounds are over.

@@ -10,18 +10,16 @@ from typing import Any, TypeVar
 
 from murmura.config import leaves
 from murmura.data.records import Kind
-from murmura.errors import CheckpointError, PrivacyError
+from murmura.errors import CheckpointError
 from murmura.measure.catalogue import described, figure
 from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import estimate
-from murmura.privacy import odometer
-from murmura.privacy.run_ledgers import RunLedgers
-from murmura.privacy.standing import ledgers_of, rounded, without_places
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
+from murmura.report.together import together
 from murmura.runs.record import RunRecord
 from murmura.tasks import TASKS
-from murmura.units import DASH, bound, count, decimal
+from murmura.units import DASH, count, decimal
 
 OUTSIDE = "outside ε"
 """Marks figures that sites computed from their own records in a run that promises an ε."""
@@ -320,35 +318,13 @@ def _cells(group: Sequence[RunRecord]) -> dict[str, Cell]:
     for key in [key for key in cells if cells[key].n and figure(key).of_members and promises_privacy(group)]:
         cells[key] = replace(cells[key], remarks=(*cells[key].remarks, OUTSIDE))
     if len(group) > 1 and cells["epsilon"].mean is not None:
-        cells["epsilon"] = replace(cells["epsilon"], together=_together(group))
+        cells["epsilon"] = replace(cells["epsilon"], together=together(group))
     return cells
 
 
 def promises_privacy(runs: Sequence[RunRecord]) -> bool:
     """Whether any of the runs promises an ε, kept or refused."""
     return any(run.last.privacy for run in runs)
-
-
-def _together(group: Sequence[RunRecord]) -> str:
-    """The ε of everything that these runs released, and of what their options were chosen by, by their ledgers; the sum
-    of their ε where ledgers are gone."""
-    told, target = [run.last.privacy for run in group], group[0].options["method"].get("epsilon")
-    others = any(run.chosen_by or run.beside for run in group)
-    count = f"all {len(group)} runs" + " and those that options were chosen by" * others
-    ledgers: list[RunLedgers] = []
-    try:
-        ledgers = [one for run in group for one in ledgers_of(run.folder, run.beside)]
-        found = odometer.together(ledgers, told[0]["unit"], told[0]["delta"]).value
-    except CheckpointError:
-        if others:
-            return f"{count}: not known, since what some have spent is not here"
-        total = sum(one["epsilon"] for one in told)
-        return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
-    except PrivacyError as error:
-        return f"{count}: {without_places(error.what, ledgers)}"
-    if target and told[0]["unit"] == "record":
-        found = rounded(found, float(target))
-    return f"{count}: {bound(found)}"
 
 
 def _cell(one: Figure, runs: Sequence[RunRecord]) -> Cell:

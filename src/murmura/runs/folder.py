@@ -387,8 +387,8 @@ def _plain(value: Any) -> Any:
 
 
 def _is_taken(path: Path) -> bool:
-    """Whether something is there that could be lost: folders without files hold nothing, nor do locks and notes of
-    a process that was killed before it kept anything."""
+    """Whether something is there that could be lost: folders without files hold nothing, nor do locks and notes of a
+    process that was killed before it kept anything."""
     if not path.is_dir():
         return path.exists()
     passed = (LOCK, Path(names.CHOSEN_BY).name)

@@ -1,0 +1,34 @@
+"""The ε of several runs that share a row, seen together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from murmura.errors import CheckpointError, PrivacyError
+from murmura.privacy import odometer
+from murmura.privacy.run_ledgers import RunLedgers
+from murmura.privacy.standing import ledgers_of, rounded, without_places
+from murmura.runs.record import RunRecord
+from murmura.units import bound
+
+
+def together(group: Sequence[RunRecord]) -> str:
+    """The ε of everything that these runs released, and of what their options were chosen by, by their ledgers; the sum
+    of their ε where ledgers are gone."""
+    told, target = [run.last.privacy for run in group], group[0].options["method"].get("epsilon")
+    others = any(run.chosen_by or run.beside for run in group)
+    count = f"all {len(group)} runs" + " and those that options were chosen by" * others
+    ledgers: list[RunLedgers] = []
+    try:
+        ledgers = [one for run in group for one in ledgers_of(run.folder, run.beside)]
+        found = odometer.together(ledgers, told[0]["unit"], told[0]["delta"]).value
+    except CheckpointError:
+        if others:
+            return f"{count}: not known, since what some have spent is not here"
+        total = sum(one["epsilon"] for one in told)
+        return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
+    except PrivacyError as error:
+        return f"{count}: {without_places(error.what, ledgers)}"
+    if target and told[0]["unit"] == "record":
+        found = rounded(found, float(target))
+    return f"{count}: {bound(found)}"
