@@ -50,6 +50,11 @@ def pytest_configure(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def pytest_xdist_auto_num_workers():
+    """One worker more than there are cores: slow tests wait for processes of theirs for a third of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items):
     """Slow tests first: of several processes one that has done its own takes over what is last of another's."""
     items.sort(key=lambda item: "slow" not in item.keywords)
