@@ -50,9 +50,10 @@ def pytest_configure(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+@pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One worker more than there are cores: slow tests wait for processes of theirs for a third of their time."""
-    return (os.cpu_count() or 1) + 1
+    """One worker more than there are cores, as xdist counts them: slow tests often wait for processes of their own."""
+    return (yield) + 1
 
 
 def pytest_collection_modifyitems(items):
