@@ -111,6 +111,13 @@ class TestCommands:
         own = CliRunner().invoke(app, ["answer", str(folder), str(file), "--out", str(file)])
         assert own.exit_code == 2 and "would be overwritten" in own.output
 
+    def test_a_column_is_called_as_the_runs_own(self, folder, tmp_path):
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace("[data.fields]", '[data.fields]\ninstruction = "question"'))
+        file, out = small.write_lines(tmp_path / "new.csv.jsonl", [{"asked": "a"}]), tmp_path / "answers.jsonl"
+        found = CliRunner().invoke(app, ["answer", str(folder), str(file), "--out", str(out)])
+        assert found.exit_code == 2 and "Call the column that holds it 'question'" in " ".join(found.output.split())
+
     @pytest.mark.parametrize("place", ["config.toml", "summary.json", "adapter/adapter_model.safetensors"])
     def test_no_file_of_the_run_is_written_over(self, folder, tmp_path, place):
         out = folder / place

@@ -69,7 +69,7 @@ class ColumnLayout(Generic[R]):
 
     Attributes:
         columns: Field to column, for every field of the kind that has one.
-        renaming: How the user says that a ``{field}`` is in a ``{column}``.
+        renaming: How the user says that a ``{field}`` is in a ``{column}``; empty where names of columns are given.
         named: Columns that the user chose by name. They must occur, even for a field that may be empty: otherwise a
             misspelt name would silently give records without input.
         check: Given a record and ``columns``, gives it as it is used, or raises a ``BadValueError``.
@@ -140,6 +140,8 @@ class ColumnLayout(Generic[R]):
         field = next((field for field, wanted in self.columns.items() if wanted == column), None)
         if field is None:
             return f"It was named as the column of the {'users' if column == self.user_column else 'sites'}"
+        if not self.renaming:
+            return f"Call the column that holds it '{column}'"
         return f"If another column holds it: {self._renaming(field, 'COLUMN')}"
 
     def _other_kind(self, columns: Iterable[str]) -> str:
@@ -175,7 +177,8 @@ class ColumnLayout(Generic[R]):
             close = get_close_matches(column.casefold(), unread, n=1, cutoff=_CLOSE) if column not in found else []
             if close:
                 name = unread[close[0]]
-                fix = f"Use {self._renaming(field, name)}, or rename the column if it holds something else."
+                use = f"Use {self._renaming(field, name)}" if self.renaming else f"Call it '{column}'"
+                fix = f"{use}, or rename the column if it holds something else."
                 raise DataError(f"no column '{column}', but one called '{name}'", where=where, fix=fix)
 
     def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:

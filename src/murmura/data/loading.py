@@ -61,7 +61,7 @@ def scan(
         site_column: The column that names the owner of a record (a user, a clinic).
         user_column: The column that names the person that a record is about.
         split: The split of a hub data set. A file has none.
-        renaming: How messages name another column for a field, with ``{field}`` and ``{column}``.
+        renaming: As for ``ColumnLayout``.
 
     Raises:
         DataError: The source cannot be read or lacks a column.

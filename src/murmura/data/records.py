@@ -51,6 +51,11 @@ class Instruction(_Whole):
         """What an encoder embeds to place the record in a cluster: never the response."""
         return self.question
 
+    @property
+    def asked(self) -> Instruction:
+        """The same without its response, as a prompt is made of it."""
+        return Instruction(self.instruction, self.input)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -122,6 +127,11 @@ class Preference(_Whole):
     def subject(self) -> str:
         """What an encoder embeds to place the record in a cluster: never an answer."""
         return self.prompt
+
+    @property
+    def asked(self) -> Instruction:
+        """The prompt, to be answered."""
+        return Instruction(self.prompt)
 
     @property
     def answers(self) -> tuple[Instruction, Instruction]:

@@ -17,14 +17,18 @@ _AT_ONCE = 256
 
 
 def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> LoadedRecords[Question]:
-    """The questions in a file, whose columns are called as those of the run's records are.
+    """The questions in a file, whose columns are called as those of the run's records are; of a run about preferences
+    that of prompts.
 
     Raises:
         DataError: the file cannot be read, or a row cannot be used.
     """
-    fields = {name: column for name, column in experiment.data.fields.items() if name in ("instruction", "input")}
-    renaming = "call it {field} in this file"  # the run's own names of columns stand
-    return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming=renaming)
+    given = experiment.data.fields
+    if experiment.data.kind == "preference":
+        fields = {"instruction": given.get("prompt", "prompt"), "input": ""}
+    else:
+        fields = {name: column for name, column in given.items() if name in ("instruction", "input")}
+    return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming="")
 
 
 def answers(

@@ -104,7 +104,7 @@ def require_answers(folder: Path) -> Experiment:
         CheckpointError, ConfigError: as ``finished``; or its model does not.
     """
     experiment = finished(folder)
-    if experiment.data.kind != "instruction":
+    if not experiment.task.answers:
         instead = "label texts with `murmura predict`" if experiment.data.kind == "labelled" else "load it with peft"
         what = f"the run is about {experiment.data.kind} records, and its model answers no instructions"
         raise ConfigError(what, where=str(folder), fix=f"Name another run, or {instead}.")

@@ -50,7 +50,7 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
         records = records_of(experiment, method, process_context(experiment, method).reading)
         if experiment.data.heldout is None:
             hold_to_digests(RunFolder(run), records.planted.sites)
-        found = [Instruction(one.instruction, one.input) for one in records.public.heldout]
+        found = [one.asked for one in records.public.heldout]
     if not found:
         raise DataError(
             "there is no question", where=str(file or experiment.data.heldout), fix="Give --questions FILE."

@@ -39,6 +39,7 @@ class InstructionTask(Task):
 
     kind: ClassVar[Kind] = "instruction"
     writes = True
+    answers = True
     whole = "the answer"
     per = "per token"
     idle: ClassVar[Mapping[str, str]] = {

@@ -80,6 +80,7 @@ class PreferenceTask(Task):
 
     kind: ClassVar[Kind] = "preference"
     is_text = False
+    answers = True
     whole = "a prompt and its two answers"
     per = "per pair"
     attacks = ("loss difference", "plain loss")

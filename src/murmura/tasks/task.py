@@ -26,6 +26,7 @@ class Task(ABC):
         kind: its name in files; its columns are the fields of ``murmura.data.records.KINDS[kind]``.
         attacks: names of the attacks on it (``murmura.measure.attacks``).
         writes: whether a record has a response for a model to write.
+        answers: whether what is trained on it answers instructions.
         is_text: whether attacks read a record's own tokens, and not labels.
         masked: whether a masked model can be trained on it too.
         whole: the part of a record that is never shortened, for the report.
@@ -36,6 +37,7 @@ class Task(ABC):
     kind: ClassVar[Kind]
     attacks: ClassVar[Sequence[str]] = ("error zone", "loss difference", "window votes", "plain loss")
     writes: ClassVar[bool] = False
+    answers: ClassVar[bool] = False
     is_text: ClassVar[bool] = True
     masked: ClassVar[bool] = False
     whole: ClassVar[str]

@@ -1,12 +1,22 @@
 """Whole runs on preferences: federated DPO (OpenFedLLM's FedDPO, Ye et al. 2024)."""
 
+import json
 import math
 
 import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
 
+from murmura.cli import app
+from murmura.data.records import Instruction
+from murmura.data.templates import template
 from murmura.errors import ConfigError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.experiment.trained import Trained
+from murmura.judge.pairs import answered, asked_of
 from murmura.training.adapter import load_peft
 from tests.experiment.small import ATTACKED, experiment, write_lines
 
@@ -67,6 +77,27 @@ def test_rewards_are_told_against_the_adapter_that_a_run_begins_with(made, tmp_p
     rows = run(asked).rows
     assert rows[0]["heldout_loss"] == pytest.approx(math.log(2), abs=1e-6)
     assert rows[1]["heldout_loss"] < rows[0]["heldout_loss"] and rows[1]["train_loss"] < math.log(2) + 0.01
+
+
+def test_what_was_trained_is_asked_and_judged(made, tmp_path):
+    """The model answers prompts in the template of the run, greedily, as one that was tuned on instructions does."""
+    made_run = made({"rounds": 1}, run={"decode_dtype": "model"}, training={"lr": 0.3})
+    folder, out = run(made_run).folder, tmp_path / "answers.jsonl"
+    file = write_lines(tmp_path / "new.jsonl", [{"prompt": pair["prompt"]} for pair in pairs(30, 31)])
+    found = CliRunner().invoke(app, ["answer", str(folder), str(file), "--out", str(out), "--tokens", "8"])
+    assert found.exit_code == 0, found.output
+    trained = Trained.load(folder)
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(made_run.model.name), folder / "adapter")
+    for pair, row in zip(pairs(30, 31), map(json.loads, out.read_text().splitlines()), strict=True):
+        ids = trained.runtime.prompt_ids(template("alpaca").prompt(Instruction(pair["prompt"])))
+        written = model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)[0, len(ids) :]
+        assert row["answer"] == trained.runtime.tokenizer.decode(written, skip_special_tokens=True).strip()
+        assert row["instruction"] == pair["prompt"] and row["input"] == ""
+    asked = asked_of(trained.experiment, folder, None, 80)
+    assert set(asked) == {Instruction(pair["prompt"]) for pair in pairs(*range(20, 26))}
+    assert [one.question for one in answered(folder, None, asked, 4)] == [one.instruction for one in asked]
+    chat = CliRunner().invoke(app, ["chat", str(folder), "--tokens", "4"], input="the fever\n")
+    assert chat.exit_code == 0 and "> the fever" in chat.output
 
 
 def test_a_dry_run_counts_pairs(made):
