@@ -100,7 +100,12 @@ def test_a_limit_is_held_against_audits_of_models_and_not_of_uploads(arm):
 
 def test_how_sure_a_limit_is_kept_is_told_by_audits_too(arm):
     assert arm.leakage_at_most == pytest.approx(0.65)
-    assert audited(arm, audit(model={"RMIA": 0.66})).leakage_at_most == pytest.approx(0.71)
+    found = audited(arm, audit(model={"RMIA": 0.66}))
+    assert found.leakage_at_most == pytest.approx(0.71)
+    told = " ".join(choose([found], Limits(max_leakage=0.67), "instruction").sentences)
+    assert "the 95 % interval of an audit reaches to 0.710" in told
+    told = " ".join(choose([arm], Limits(max_leakage=0.62), "instruction").sentences)
+    assert "the 95 % interval reaches to 0.650" in told
 
 
 def test_an_arm_that_was_audited_alone_keeps_a_limit(tmp_path):
@@ -109,3 +114,24 @@ def test_an_arm_that_was_audited_alone_keeps_a_limit(tmp_path):
     blind = audited(result(tmp_path, "blind", [2.0, 2.0]), made, made)
     assert broken_limits(blind, Limits(max_leakage=0.6)) == []
     assert broken_limits(blind, Limits(max_leakage=0.5)) == ["its leakage is 0.520 (by an audit)"]
+
+
+def test_an_audit_of_some_seeds_alone_keeps_no_limit(tmp_path):
+    """Neither by itself nor beside attacks on the same seeds; on others it does."""
+    made, limit = audit(model={"RMIA": 0.55}), Limits(max_leakage=0.6)
+    never = audited(result(tmp_path / "never", "N", [2.0, 2.0, 2.0]), made)
+    once = result(tmp_path / "once", "O", [2.0, 2.0, 2.0], [0.55, 0.55, 0.55])
+    only = {seed: run if seed == 0 else never.runs[seed] for seed, run in once.runs.items()}
+    assert broken_limits(never, limit) == ["its leakage was measured with 1 of 3 seeds"]
+    assert broken_limits(audited(replace(once, runs=only), made), limit) == broken_limits(never, limit)
+    assert broken_limits(audited(once, made), limit) == []
+    assert choose([never], limit, "instruction").arm is None
+
+
+def test_that_the_choice_was_not_audited_where_others_were_is_a_doubt(tmp_path):
+    plain = result(tmp_path / "plain", "plain", [2.2, 2.2, 2.2], [0.55, 0.55, 0.55])
+    other = result(tmp_path / "other", "other", [2.0, 2.0, 2.0], [0.55, 0.55, 0.55])
+    found = choose([plain, audited(other, audit(model={"RMIA": 0.7}))], Limits(max_leakage=0.61), "instruction")
+    doubt = "It was not audited, and others were: an audit may find more."
+    assert found.arm == "plain" and doubt in found.sentences
+    assert doubt not in choose([plain, other], Limits(max_leakage=0.61), "instruction").sentences

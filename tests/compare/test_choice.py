@@ -107,7 +107,8 @@ def test_what_leaks_is_by_the_attack_that_limits_are_held_against(arms):
 
 
 def test_that_p_is_corrected_for_more_than_in_the_table_is_said(arms):
-    assert "Of these p is corrected for all pairs of arms" in " ".join(chosen(arms, max_leakage=0.85).sentences)
+    told = " ".join(chosen(arms, max_leakage=0.85).sentences)
+    assert "Of these p is corrected for all pairs of arms, since the best was picked; intervals are not." in told
 
 
 def test_less_than_nothing_is_not_called_less_leakage(tmp_path):
@@ -115,6 +116,8 @@ def test_less_than_nothing_is_not_called_less_leakage(tmp_path):
     second = result(tmp_path, "second", [2.01, 2.02, 2.02], [0.400, 0.4, 0.401])
     told = " ".join(chosen([first, second]).sentences)
     assert "Not told apart from it: second" in told and "leaks less" not in told
+    third = result(tmp_path, "third", [2.0, 2.01, 2.02], [0.550, 0.551, 0.549])
+    assert "leaks less by 0.050 (0.048 to 0.052)" in " ".join(chosen([third, second]).sentences)
 
 
 def test_what_was_not_measured_keeps_no_limit(tmp_path):

@@ -346,6 +346,35 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     assert all(len(one.runs) == 2 for one in outcome.results)
     assert any("2 runs shared the machine" in remark for remark in outcome.remarks)
     assert not any("place in the file" in remark for remark in outcome.remarks)  # all layers have adapters
+    write(outcome, section(outcome), again.folder)
+    for at_once in (1, 8):  # nothing is left to run, so no more and no fewer have shared it
+        told = again.carry_out(at_once, again.check()).remarks
+        assert [remark for remark in told if "shared the machine" in remark] == [
+            "2 runs shared the machine, so each took longer than it does alone."
+        ]
+
+
+def test_runs_of_another_machine_or_in_other_numbers_are_told(comparison, begun):
+    first = comparison(rates=[], seeds=1)
+    assert not any("made alike" in remark for remark in first.carry_out(1, first.check()).remarks)
+    kept = first.folder / "runs" / "FedAvg-seed0" / ENVIRONMENT
+    made = json.loads(kept.read_text())
+    kept.write_text(json.dumps(made | {"device": "cuda: NVIDIA H200", "training_precision": "bfloat16"}))
+    told = " ".join(first.carry_out(1, first.check()).remarks)
+    assert "Not all runs were made alike (cuda: NVIDIA H200 in bfloat16" in told and ": FedAvg; cpu" in told
+    assert "times cannot be compared" in told
+
+
+def test_where_the_reference_has_failed_another_one_is_named(comparison, begun, monkeypatch):
+    whole, plain = comparison(rates=[], seeds=1), jobs._run
+
+    def the_first_fails(job, at_once, under_way):
+        return (1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
+
+    monkeypatch.setattr(jobs, "_run", the_first_fails)
+    with pytest.raises(RunError) as caught:
+        whole.carry_out(1, whole.check())
+    assert "it broke" in str(caught.value) and caught.value.fix.endswith("--reference 'private'.")
 
 
 def test_where_nothing_is_left_to_run_nothing_is_worked_out_that_decides_whether_it_may_begin(

@@ -14,7 +14,7 @@ def test_sizes_have_units():
         parse(limits={"max_bytes": "5 apples"})
 
 
-@pytest.mark.parametrize("most", [60, 0.3])
+@pytest.mark.parametrize("most", [60, 0.3, "0.4"])
 def test_a_leakage_that_is_no_auc_is_refused(most):
     with pytest.raises(ConfigError, match=r"'limits\.max_leakage' = .*: must be an AUC from 0\.5 \(guessing\) to 1"):
         parse(limits={"max_leakage": most})

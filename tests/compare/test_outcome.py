@@ -51,7 +51,7 @@ def test_arms_are_compared_with_those_of_their_kind(tmp_path):
     assert list(found) == ["b"] and found["b"].estimate.mean == 0.5
 
 
-POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(5, 9)), min_size=1, max_size=6)
+POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(3, 9)), min_size=1, max_size=6)
 
 
 @given(POINTS)
@@ -59,9 +59,21 @@ def test_the_frontier_is_what_nothing_beats(tmp_path_factory, points):
     folder = tmp_path_factory.mktemp("arms")
     arms = [result(folder, f"a{place}", [float(x)], [y / 10]) for place, (x, y) in enumerate(points)]
     found = frontier(arms, "instruction")
+    points = [(x, max(y, 5)) for x, y in points]  # less than guessing is no merit
     for place, (x, y) in enumerate(points):
         beaten = any(u <= x and v <= y and (u, v) != (x, y) for u, v in points)
         assert (f"a{place}" in found) == (not beaten)
+
+
+def test_an_arm_that_was_attacked_with_some_seeds_alone_is_on_no_frontier(tmp_path):
+    some = result(tmp_path, "some", [1.0, 1.0], [0.6, math.nan])
+    assert some.leakage.n == 1 and frontier([some], "instruction") == []
+
+
+def test_a_rate_is_at_the_edge_of_those_that_were_tried_for_the_arm_itself(tmp_path):
+    tried = (Tried(1e-3, 2.0), Tried(1e-2, 3.0))
+    assert result(tmp_path, "own", [2.0], tried=tried).edge
+    assert not replace(result(tmp_path, "control", [2.0], tried=tried), rate_of="own").edge
 
 
 class TestBest:

@@ -121,6 +121,25 @@ def test_leakage_at_equal_utility_has_a_table_where_rounds_were_measured(found):
     assert far.text.startswith(("+", "−", "0"))
 
 
+def test_what_a_row_is_of_is_said_where_it_is_not_all_seeds(tmp_path):
+    whole = result(tmp_path, "FedAvg", [2.1, 2.12, 2.09], [0.71, 0.69, 0.7])
+    found = outcome(whole, result(tmp_path, "DP", [2.4, None, 2.42], [0.5, 0.55, 0.51]))
+    text = markdown(section(found))
+    assert "Every arm was to be run with seeds 0, 1 and 2" in text and text.count("DP (2 seeds of 3)") == 2
+    alone = outcome(result(tmp_path / "alone", "FedAvg", [2.1], [0.71]))
+    text = markdown(section(replace(alone, seeds=(0,))))
+    assert "Every arm was run with seed 0, on the same records." in text and "intervals" not in text
+
+
+def test_a_control_has_the_rate_of_another_arm(tmp_path):
+    tried = (Tried(1e-3, 2.4), Tried(2e-3, 2.5))
+    plain = result(tmp_path, "FedAvg", [2.1, 2.12], tried=tried)
+    control = replace(result(tmp_path, "control", [2.4, 2.45], tried=tried), rate_of="FedAvg")
+    _, cost = tables(outcome(plain, control))
+    own, its = (row[-1] for row in cost.entries)
+    assert "at the edge" in own.small and its.small == ("as FedAvg has it",)
+
+
 def test_intervals_are_drawn_from_three_seeds_on(tmp_path, found):
     assert "Bars are 95 % intervals" in picture(found).caption
     two = outcome(result(tmp_path, "Two", [2.1, 2.2], [0.7, 0.6]))

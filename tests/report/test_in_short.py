@@ -1,6 +1,7 @@
 """The first screen: what is told, and what must not be."""
 
 import io
+from dataclasses import replace
 from math import inf, nan
 from types import SimpleNamespace
 
@@ -228,6 +229,9 @@ def test_of_many_the_least_and_the_most_are_told():
     alike = [standing(f"arm{n}", sent=1e6, seconds=90.0 - 10 * n) for n in range(6)]
     assert costs(alike) == ("From 1.00 MB sent, 40.0 s (arm5) to 1.00 MB sent, 90.0 s (arm0), by time.",)
     assert costs(alike, "other machines")[0].endswith("by what was sent.")
+    secret = [*alike[:3], replace(alike[3], sent=1e6 + 9, seconds=None), *alike[4:]]
+    untold = "As much was sent for arm3, of which no time is told."
+    assert costs(secret) == (f"From 1.00 MB sent, 40.0 s (arm5) to 1.00 MB sent, 90.0 s (arm0), by time. {untold}",)
     assert "Not measured for B." in leaks([standing("A", leakage=0.7), standing("B")])
 
 

@@ -42,7 +42,7 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
         return Recommendation(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
     taken = max(within, key=_worth)
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
-    told += _doubts(taken, limits)
+    told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
     told += _others(taken, measured, broken)
@@ -69,8 +69,8 @@ def broken_limits(one: ArmResult, limits: Limits) -> list[str]:
         elif one.most_leakage > limits.max_leakage:
             by = " (by an audit)" if one.most_leakage in [audit.auc for audit in one.audits] else ""
             found.append(f"its leakage is {_beyond(one.most_leakage, limits.max_leakage)}{by}")
-        elif 0 < len(attacked := one.values(LEAKAGE)) < len(one.runs) and not one.audits:
-            found.append(f"its leakage was measured with {len(attacked)} of {several(len(one.runs), 'seed')}")
+        elif len(one.attacked) < len(one.runs):
+            found.append(f"its leakage was measured with {len(one.attacked)} of {several(len(one.runs), 'seed')}")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
         alike = size(one.bytes) == size(limits.max_bytes)
         found.append(f"{f'{count(one.bytes)} bytes' if alike else size(one.bytes)} travel")
@@ -113,7 +113,7 @@ def _worth(one: ArmResult) -> float:
     return better(one.utility_figure) * one.utility.mean if one.utility else float("-inf")
 
 
-def _doubts(taken: ArmResult, limits: Limits) -> list[str]:
+def _doubts(taken: ArmResult, limits: Limits, measured: Sequence[ArmResult]) -> list[str]:
     """What the choice itself is not sure of."""
     told = []
     if len(taken.runs) == 1:
@@ -121,7 +121,10 @@ def _doubts(taken: ArmResult, limits: Limits) -> list[str]:
     most = taken.leakage_at_most
     if limits.max_leakage is not None and most is not None and most > limits.max_leakage:
         reach = _beyond(most, limits.max_leakage)
-        told.append(f"That its leakage keeps the limit is not certain: the 95 % interval reaches to {reach}.")
+        whose = " of an audit" if most in [audit.high for audit in taken.audits] else ""
+        told.append(f"That its leakage keeps the limit is not certain: the 95 % interval{whose} reaches to {reach}.")
+    if limits.max_leakage is not None and not taken.audits and any(one.audits for one in measured):
+        told.append("It was not audited, and others were: an audit may find more.")
     if taken.edge:
         told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
     return told
@@ -138,8 +141,8 @@ def _of_epsilon(taken: ArmResult, promising: Sequence[ArmResult]) -> list[str]:
 
 def _others(taken: ArmResult, measured: Sequence[ArmResult], broken: Mapping[str, list[str]]) -> list[str]:
     """What is better but not allowed, what cannot be told apart, and what is worse."""
-    against, leaks = (compared(measured, taken.arm, key, picked=True) for key in (taken.utility_figure.key, LEAKAGE))
-    leaking = leaks if taken.leakage is not None and taken.leakage.mean > GUESSING else {}
+    against = compared(measured, taken.arm, taken.utility_figure.key, picked=True)
+    leaking = compared(measured, taken.arm, LEAKAGE, picked=True, least=GUESSING)
     sign, told, alike, worse = better(taken.utility_figure), [], [], []
     for one in sorted(measured, key=_worth, reverse=True):
         if one.arm == taken.arm or one.arm not in against:
@@ -155,7 +158,8 @@ def _others(taken: ArmResult, measured: Sequence[ArmResult], broken: Mapping[str
             alike.append(f"{one.arm} (difference {far.words}{reasons})")
     if alike:
         tested = any(far.p is not None for far in against.values())
-        picked = " Of these p is corrected for all pairs of arms, since the best was picked." if tested else ""
+        why = "Of these p is corrected for all pairs of arms, since the best was picked; intervals are not."
+        picked = f" {why}" if tested else ""
         told.append(f"Not told apart from it: {'; '.join(alike)}.{picked}")
     if worse:
         told.append(f"Worse than it: {listing(worse)}.")

@@ -22,6 +22,7 @@ from murmura.compare.jobs import (
     require_same,
     require_same_records,
     shared_states,
+    side_by_side,
     work,
 )
 from murmura.compare.outcome import ArmResult, Tried, attacked_alike, best, guaranteed, tried
@@ -52,6 +53,7 @@ class Outcome:
         limits: the user's.
         choice: what to take under them.
         remarks: what to know before trusting it, in sentences.
+        at_once: most runs that have shared the machine.
         linear: of labelled records, the accuracy of a linear model by seed (``murmura.compare.linear``).
     """
 
@@ -63,6 +65,7 @@ class Outcome:
     limits: Limits
     choice: Recommendation
     remarks: Sequence[str]
+    at_once: int = 1
     linear: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -173,7 +176,9 @@ class Comparison:
             return self._carry_out(at_once, planned)
 
     def _carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
-        failed = work(self.searches, at_once, _told)
+        searches = self.searches
+        beside = max(side_by_side(self.folder), min(at_once, _left(searches)))
+        failed = work(searches, at_once, _told)
         found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if _is_searched(arm)}
         rates = {arm.name: arm.rates[0] for arm in self.arms if not arm.rate_of and not _is_searched(arm)}
         for arm in self.arms:
@@ -182,11 +187,16 @@ class Comparison:
         rates |= {arm.name: rates[arm.rate_of] for arm in self.arms if arm.rate_of in rates}
         jobs = self.runs(rates)
         require_same(jobs)
-        failed += work(jobs, at_once, _told, self.searches)
-        outcome = self._outcome(jobs, found, planned, at_once)
+        beside = max(beside, min(at_once, _left(jobs)))
+        failed += work(jobs, at_once, _told, searches)
+        outcome = self._outcome(jobs, found, planned, beside)
         if outcome is None:
-            require_done(failed)
-            raise RunError("no run of the reference was finished", where=str(self.folder))
+            others = dict.fromkeys(f"'{job.arm.name}'" for job in jobs if job.finished)
+            instead = (
+                f"Or compare with an arm that has finished runs: --reference {' | '.join(others)}." if others else ""
+            )
+            require_done(failed, instead)
+            raise RunError("no run of the reference was finished", where=str(self.folder), fix=instead)
         self.failed = failed
         return outcome
 
@@ -236,6 +246,7 @@ class Comparison:
                     epsilon,
                     why,
                     searched,
+                    arm.rate_of or "",
                 )
             )
         results = attacked_alike(results)
@@ -257,7 +268,14 @@ class Comparison:
             )
         labelled = [job for job in jobs if job.arm.name == reference and job.finished and first.kind == "labelled"]
         simple = linear.accuracies(labelled)
-        return Outcome(self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, simple)
+        return Outcome(
+            self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, at_once, simple
+        )
+
+
+def _left(jobs: Sequence[Job]) -> int:
+    """How many are to be run yet."""
+    return sum(not job.finished for job in jobs)
 
 
 def _is_searched(arm: Candidate) -> bool:
@@ -296,9 +314,11 @@ def _remarks(results: Sequence[ArmResult], kind: str, config: CompareConfig, arm
         uploads = f" (on single uploads {attacks['upload']})" if "upload" in attacks else ""
         told.append(
             f"Leakage is compared by one attack on all arms, {attack}{uploads}: that which finds most in them together."
-            " What is said to leak above is by the attack that is the strongest on each arm."
+            " What is said to leak above is by the attack that did best in each run on records set apart for that, and"
+            " that may find less on the others."
         )
         told += untried([run for one in results for run in one.runs.values()])
+    told += _elsewhere(results)
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:
         told.append("Arms do not take the same number of optimiser steps: see the table.")
@@ -336,6 +356,22 @@ def _unplanned(one: ArmResult) -> str:
         f"{one.arm}: not all went as planned in {len(found)} of {len(one.runs)} runs (events: {events}). What came "
         f"first ({when}): {what}."
     )
+
+
+def _elsewhere(results: Sequence[ArmResult]) -> list[str]:
+    """Whether runs were made on different devices, or in different numbers, as "auto" chooses where it stands."""
+    found: dict[str, list[str]] = {}
+    for one in results:
+        for made in (run.environment for run in one.runs.values() if run.environment):
+            precisions = dict.fromkeys(told for told in (made.training_precision, made.writing_precision) if told)
+            found.setdefault(f"{made.device} in {' and '.join(precisions) or 'unknown numbers'}", []).append(one.arm)
+    if len(found) < 2:
+        return []
+    each = "; ".join(f"{how}: {listing(list(dict.fromkeys(arms)))}" for how, arms in found.items())
+    return [
+        f"Not all runs were made alike ({each}): a part of what arms differ by may come of that, and times cannot be "
+        "compared."
+    ]
 
 
 def _is_behind(one: ArmResult) -> bool:

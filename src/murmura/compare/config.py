@@ -38,10 +38,10 @@ class Limits(Section):
     max_leakage: float | None = None
     """Most that the strongest attack on the model may find, as its AUC: 0.5 is guessing."""
 
-    @field_validator("max_leakage", mode="before")
+    @field_validator("max_leakage")
     @classmethod
-    def _is_auc(cls, value: object) -> object:
-        if isinstance(value, int | float) and not 0.5 <= value <= 1:
+    def _is_auc(cls, value: float | None) -> float | None:
+        if value is not None and not 0.5 <= value <= 1:
             raise ValueError("must be an AUC from 0.5 (guessing) to 1")
         return value
 

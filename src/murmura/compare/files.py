@@ -62,6 +62,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
         "chosen": outcome.choice.arm,
         "sentences": list(outcome.choice.sentences),
         "remarks": list(outcome.remarks),
+        "at_once": outcome.at_once,
         "arms": [_arm(one) for one in outcome.results],
         "linear": outcome.linear,
         "at_equal_utility": {

@@ -129,12 +129,23 @@ def require_own(folder: Path) -> None:
 
 def _is_comparison(folder: Path) -> bool:
     """Whether a comparison has left its figures here, or a run. Any folder may have one called ``runs``."""
-    try:
-        figures = jsontext.loads((folder / FIGURES).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        figures = None
     kept = (run for name in (RUNS, SEARCH) for run in (folder / name).glob("*"))
-    return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)
+    return "murmura" in _figures(folder) or any(RunFolder(run).holds_run for run in kept)
+
+
+def side_by_side(folder: Path) -> int:
+    """Most runs that shared the machine when an earlier command made this comparison; 1 where that is not known."""
+    found = _figures(folder).get("at_once")
+    return found if isinstance(found, int) else 1
+
+
+def _figures(folder: Path) -> dict[str, Any]:
+    """What a comparison has left; nothing where that cannot be read."""
+    try:
+        found = jsontext.loads((folder / FIGURES).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
@@ -163,10 +174,14 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 asks = " or ".join(map(shown, rates)) if key == RATE and rates else shown(wanted.get(key))
-                what = f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}"
+                what, fix = (
+                    f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}",
+                    _ELSEWHERE,
+                )
                 if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
-                raise CheckpointError(what, where=str(job.folder), fix=_ELSEWHERE)
+                    fix = f"To keep these runs, leave {asks} out of the arm's rates. Or: {fix}"
+                raise CheckpointError(what, where=str(job.folder), fix=fix)
         if kept.metrics.exists():
             require_same_inputs(kept, asked)
 
@@ -387,8 +402,11 @@ def _last_words(code: int) -> Iterator[str]:
         yield f"It was ended by {Signals(-code).name}."
 
 
-def require_done(failed: Sequence[tuple[Job, str]]) -> None:
+def require_done(failed: Sequence[tuple[Job, str]], instead: str = "") -> None:
     """
+    Args:
+        instead: what else may be done, in a sentence.
+
     Raises:
         RunError: some runs failed; with what each printed last.
     """
@@ -396,4 +414,4 @@ def require_done(failed: Sequence[tuple[Job, str]]) -> None:
         told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
         runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
         what = f"{runs} in no figure:\n{told}"
-        raise RunError(what, fix=_AGAIN)
+        raise RunError(what, fix=f"{_AGAIN} {instead}".strip())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 from murmura.compare.arms import Candidate
@@ -12,7 +12,7 @@ from murmura.compare.audited import Audited, of_models
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.measure.attacks import CONTROL
 from murmura.measure.catalogue import figure, utility_of
-from murmura.measure.figure import Figure
+from murmura.measure.figure import GUESSING, Figure
 from murmura.measure.statistics import Difference, Estimate, differences, estimate
 from murmura.privacy.standing import with_others
 from murmura.report.standing import caveats_of, promise_of
@@ -46,6 +46,7 @@ class ArmResult:
         epsilon: guaranteed, of the search and one run together, the worst over seeds; None where none is.
         unguaranteed: why there is no ε of an arm that promises one.
         searched: the folders of all runs that looked for its rate, whatever has become of them.
+        rate_of: the arm whose rate it has, whatever suits it; empty where it has one of its own.
         attacks: whose AUC its leakage is, and that of its uploads, by what is attacked; where none is named, that of
             the attack that was the strongest in each run, which another run may not have in common with it.
     """
@@ -60,6 +61,7 @@ class ArmResult:
     epsilon: float | None
     unguaranteed: str
     searched: Sequence[Path] = ()
+    rate_of: str = ""
     attacks: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -97,7 +99,7 @@ class ArmResult:
     def before(self) -> float | None:
         """The utility before training, the mean over the runs that measured it; None where none did."""
         first = [run.before.values.get(self.utility_figure.key) for run in self.runs.values() if run.before]
-        known = [value for value in first if value is not None]
+        known = [value for value in first if value is not None and isfinite(value)]
         return sum(known) / len(known) if known else None
 
     @property
@@ -113,6 +115,11 @@ class ArmResult:
     def audits(self) -> list[Audited]:
         """What audits found in its models."""
         return of_models(list(self.runs.values()))
+
+    @property
+    def attacked(self) -> list[int]:
+        """Seeds whose models were attacked, while the run went on or by an audit."""
+        return [seed for seed, run in self.runs.items() if seed in self.values(LEAKAGE) or of_models([run])]
 
     @property
     def most_leakage(self) -> float | None:
@@ -159,9 +166,9 @@ class ArmResult:
 
     @property
     def edge(self) -> bool:
-        """Whether the rate is the smallest or the largest that was tried, so that one beyond may be better."""
+        """Whether the rate is the smallest or the largest that was tried for it, so that one beyond may be better."""
         rates = [one.rate for one in self.tried]
-        return len(rates) > 1 and self.rate in (min(rates), max(rates))
+        return not self.rate_of and len(rates) > 1 and self.rate in (min(rates), max(rates))
 
 
 def figure_by(attacks: Mapping[str, str], row: Round, key: str) -> float | None:
@@ -259,25 +266,30 @@ def with_search(one: ArmResult, run: RunRecord) -> RunRecord:
     return replace(run, rounds=(*run.rounds[:-1], last), beside=tuple(one.searched))
 
 
-def compared(results: Sequence[ArmResult], reference: str, key: str, *, picked: bool = False) -> dict[str, Difference]:
+def compared(
+    results: Sequence[ArmResult], reference: str, key: str, *, picked: bool = False, least: float = -inf
+) -> dict[str, Difference]:
     """How a figure differs from the reference's, seed by seed; of arms about the same kind of record.
 
     Args:
         picked: the reference was picked among them for what they came to.
+        least: what a smaller figure counts as.
     """
     known = {one.arm: one for one in results}
     kind = known[reference].kind
-    others = {one.arm: one.values(key) for one in results if one.arm != reference and one.kind == kind}
-    return differences(others, known[reference].values(key), picked=picked)
+    alike = [one for one in results if one.kind == kind]
+    values = {one.arm: {seed: max(value, least) for seed, value in one.values(key).items()} for one in alike}
+    return differences(values, values.pop(reference), picked=picked)
 
 
 def frontier(results: Sequence[ArmResult], kind: str) -> list[str]:
-    """Arms that no other one beats in both utility and leakage, by their means over all seeds."""
+    """Arms that no other one beats in both utility and leakage, by their means over all seeds. To be found less than
+    guessing finds is no merit."""
     sign = better(figure(utility_of(kind)))
     points = {
-        one.arm: (sign * one.utility.mean, -one.leakage.mean)
+        one.arm: (sign * one.utility.mean, -max(one.leakage.mean, GUESSING))
         for one in results
-        if one.kind == kind and one.utility and one.leakage and not one.lacking
+        if one.kind == kind and one.utility and one.leakage and not one.lacking and one.leakage.n == len(one.runs)
     }
 
     def beaten(own: tuple[float, float]) -> bool:

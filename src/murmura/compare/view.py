@@ -49,11 +49,13 @@ _DRAWN = 3  # seeds of an interval that is drawn: of two it is 13 standard error
 def section(outcome: Outcome) -> ReportSection:
     """Which arm to take, how they lie to each other, and every arm's figures."""
     seeds = f"{'seed' if len(outcome.seeds) == 1 else 'seeds'} {listing(list(map(str, outcome.seeds)))}"
-    lead = (
-        f"Every arm was run with {seeds}, on the same records. Figures are means over them, with 95 % "
-        "intervals (Student’s t); differences are paired by seed, and their p values corrected (Holm) within each "
-        "column, for how many arms it compares."
-    )
+    was = "was to be run" if any(one.lacking for one in outcome.results) else "was run"
+    lead = f"Every arm {was} with {seeds}, on the same records."
+    if len(outcome.seeds) > 1:
+        lead += (
+            " Figures are means over them, with 95 % intervals (Student’s t); differences are paired by seed, and "
+            "their p values corrected (Holm) within each column, for how many arms it compares."
+        )
     remarks = [Paragraph(remark) for remark in outcome.remarks]
     worth, cost = tables(outcome)
     equal = _at_equal_utility(outcome)
@@ -71,7 +73,7 @@ def _at_equal_utility(outcome: Outcome) -> list[Block]:
     title = known[outcome.reference].utility_figure.title
     rows: list[list[Entry | str]] = [
         [
-            Entry(arm, look=looks[arm]),
+            Entry(arm, _of_seeds(one.difference.estimate.n, known[arm]), look=looks[arm]),
             entry(*_parts(one.utility.words)),
             entry(*_parts(one.leakage.words)),
             entry(*_parts(one.reference.words)),
@@ -182,7 +184,14 @@ def _marks(one: ArmResult, choice: Recommendation, front: Sequence[str]) -> list
     return [*told, f"{several(seeds, 'seed')}{f' of {len(one.seeds)}' if one.lacking else ''}"]
 
 
+def _of_seeds(n: int, one: ArmResult) -> tuple[str, ...]:
+    """How many of an arm's seeds a row is of, where it is not all."""
+    return (f"{several(n, 'seed')} of {len(one.seeds)}",) if n < len(one.seeds) else ()
+
+
 def _rate(one: ArmResult) -> Entry:
+    if one.rate_of:
+        return entry(f"{one.rate:g}", f"as {one.rate_of} has it")
     tried = ", ".join(f"{tried.rate:g}{' (came to nothing)' * (tried.utility is None)}" for tried in one.tried)
     return entry(f"{one.rate:g}", f"of {tried}" if tried else "as given", "at the edge" if one.edge else "")
 

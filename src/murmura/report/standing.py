@@ -225,11 +225,13 @@ def costs(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     elif len(every) <= TOLD:
         told = (f"{'; '.join(f'{label}: {cost}' for label, cost in every.items())}.",)
     else:
-        same = not apart and len({size(one.sent or 0.0) for one in standings}) == 1
-        same = same and all(one.seconds for one in standings)
-        known = sorted(standings, key=lambda one: (one.seconds if same else one.sent) or 0.0)
+        timed = [one for one in standings if one.seconds]
+        same = not apart and len(timed) > 1 and len({size(one.sent or 0.0) for one in standings}) == 1
+        known = sorted(timed if same else standings, key=lambda one: (one.seconds if same else one.sent) or 0.0)
         ends = [f"{_cost(one)} ({one.label})" for one in known[:1] + known[-1:]]
-        told = (f"From {' to '.join(ends)}, by {'time' if same else 'what was sent'}.",)
+        secret = [one.label for one in standings if same and not one.seconds]
+        untold = f" As much was sent for {listing(secret)}, of which no time is told." if secret else ""
+        told = (f"From {' to '.join(ends)}, by {'time' if same else 'what was sent'}.{untold}",)
     return (*told, *([f"Times cannot be compared with one another: {apart}."] if apart else []))
 
 
