@@ -83,11 +83,7 @@ def evaluate(path: Path, options: Options, *, overwrite: bool = False) -> Evalua
 
 
 def _earlier(folder: RunFolder, options: Options, form: str, *, overwrite: bool) -> dict[str, Mapping[str, float]]:
-    """What models came to on other tasks that were asked alike.
-
-    Raises:
-        ConfigError: they were asked otherwise, and nobody has said that their figures may go.
-    """
+    """What models came to on other tasks that were asked alike."""
     found = None
     with suppress(CheckpointError):  # it is mended by this one
         found = files.value(folder.path / EVALUATION, Evaluation)

@@ -61,11 +61,7 @@ class Registry(Mapping[str, Origin]):
             raise ConfigError(what, where=f"package {source.package}", fix="Mend or uninstall the package.") from error
 
     def _brought(self) -> dict[str, Origin]:
-        """What other packages bring, by name.
-
-        Raises:
-            ConfigError: two have the same name, or one has that of something built in.
-        """
+        """What other packages bring, by name."""
         found: dict[str, Origin] = {}
         for point in entry_points(group=self.group):
             source = Origin(point.value, _package(point))

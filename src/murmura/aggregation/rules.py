@@ -301,11 +301,7 @@ def _rank(name: str, tensor: torch.Tensor) -> int:
 
 
 def _filled(state: State, current: State, place: int) -> State:
-    """An upload with zeros up to the global rank. What else does not fit is left for the mean to refuse.
-
-    Raises:
-        RunError: a rank is above the global one, or A and B of a module have different ranks.
-    """
+    """An upload with zeros up to the global rank. What else does not fit is left for the mean to refuse."""
     filled = dict(state)
     for a, b in modules(current):
         ranks = [_rank(name, state[name]) for name in (a, b) if name in state and state[name].dim() == 2]

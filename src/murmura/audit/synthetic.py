@@ -128,11 +128,7 @@ def _lots(what: Subject, folder: RunFolder, missing: list[str]) -> Iterator[tupl
 
 
 def _left(path: Path) -> list[str]:
-    """The texts of a file of the data set that a run has left; none where there is none.
-
-    Raises:
-        CheckpointError: it is no such file any more.
-    """
+    """The texts of a file of the data set that a run has left; none where there is none."""
     if not path.is_file():
         return []
     try:

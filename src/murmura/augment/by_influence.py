@@ -110,11 +110,7 @@ class LESS(FromPool):
     # ---- the steps ---------------------------------------------------------------------------------------------------
 
     def _warm_up(self, server: Server, pool: Pool, stream: Stream) -> list[Milestone]:
-        """Train the global adapter on a few records of the pool; the server's own stays as it is.
-
-        Raises:
-            RunError: it comes to no finite number, or no record of those that were drawn fits the model.
-        """
+        """Train the global adapter on a few records of the pool; the server's own stays as it is."""
         c, bench = self.config, server.runtime
         rows = self._drawn(pool, max(1, round(c.less_warm_up * len(pool))), stream / "warm-up")
         items = [item for _, item in _tokenised(bench, pool, rows)]

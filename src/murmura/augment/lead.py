@@ -126,11 +126,7 @@ class Augmentation:
     def _give(
         self, server: Server, fleet: Fleet, sites: Sequence[str], round: int
     ) -> tuple[dict[str, Chosen], dict[str, Given]]:
-        """Choose for some sites and send them their records: what was chosen, and what each has that has taken it.
-
-        Raises:
-            RunError: too few sites answer, unless they have missed an earlier choice.
-        """
+        """Choose for some sites and send them their records: what was chosen, and what each has that has taken it."""
         before, config = server.store.get(_GIVEN), self.strategy.config
         strategy = self.strategy if before is None else self.strategy.without(before.numpy())
         chosen = strategy.choose(server, fleet, sites, self.pool, round)

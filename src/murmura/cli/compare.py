@@ -91,10 +91,6 @@ def compare(
 
 
 def _folder(config: CompareConfig) -> Path:
-    """
-    Raises:
-        ConfigError: its name leads out of the folder of runs.
-    """
     if config.folder:
         return Path(config.folder)
     parts = Path(config.name).parts

@@ -124,10 +124,7 @@ def _arms(
 
 
 def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> None:
-    """
-    Raises:
-        ConfigError: an option that is to be changed in all arms is one that the comparison chooses for each.
-    """
+    """Refuse to change an option in all arms that the comparison chooses for each."""
     chosen = dict(_OF_THE_COMPARISON)
     takers = [one.name for one in found if not one.rate_of and one.rates == (one.experiment.training.lr,)]
     if not takers:
@@ -157,11 +154,7 @@ def _changed(table: Mapping[str, Any], changes: Mapping[str, Any], where: str) -
 
 
 def _named(found: list[Candidate]) -> list[Candidate]:
-    """The same, each with a name of its own.
-
-    Raises:
-        ConfigError: two arms are the same experiment, or would be kept in the same folder.
-    """
+    """The same, each with a name of its own."""
     seen: dict[str, Candidate] = {}
     for one in found:
         told = repr((_settings(one.experiment), one.rate_of or one.rates))
@@ -190,10 +183,7 @@ def _settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def _require_comparable(found: Sequence[Candidate]) -> None:
-    """
-    Raises:
-        ConfigError: arms would not be run on the same records, with the same model, or not be measured alike.
-    """
+    """Refuse arms that would not be run on the same records, with the same model, or not be measured alike."""
     of_kind: dict[str, Candidate] = {}
     for arm in found:
         alike = of_kind.setdefault(arm.experiment.task.kind, arm)
@@ -202,10 +192,7 @@ def _require_comparable(found: Sequence[Candidate]) -> None:
 
 
 def _require_same_delta(found: Sequence[Candidate]) -> None:
-    """
-    Raises:
-        ConfigError: arms promise their ε at different δ, so that one limit would be several.
-    """
+    """Refuse arms that promise their ε at different δ: one limit would be several."""
     methods = [(one, one.experiment.method) for one in found if getattr(one.experiment.method, "private", False)]
     known = [(one, method.delta) for one, method in methods if hasattr(method, "delta")]
     for arm, delta in known:

@@ -357,9 +357,6 @@ def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
 
     Args:
         under_way: what its process is among while it works.
-
-    Raises:
-        CheckpointError: its experiment or its log cannot be written.
     """
     what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
     with explaining(what, job.folder.parent, fix):

@@ -107,10 +107,7 @@ def export(
 
 
 def _require_place(run: Path, out: Path, overwrite: bool) -> None:
-    """
-    Raises:
-        CheckpointError: nothing can be written there without losing something else.
-    """
+    """Refuse a place where nothing can be written without losing something else."""
     where, place = str(out), out.resolve()
     if place.is_relative_to(run.resolve()) or run.resolve().is_relative_to(place):
         raise CheckpointError("this is the run's own folder, or holds it", where=where, fix="Give another --out.")
@@ -131,11 +128,7 @@ def _require_place(run: Path, out: Path, overwrite: bool) -> None:
 
 
 def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | None) -> Path:
-    """The folder that is handed over, or merged.
-
-    Raises:
-        ConfigError: there is none that can be handed over in this form.
-    """
+    """The folder that is handed over, or merged."""
     where = str(folder.path)
     if experiment.model.trainable != "all":
         return adapter_of(folder, site)
@@ -180,10 +173,6 @@ def _merge(experiment: Experiment, source: Path, place: Path, precision: Precisi
 
 
 def _converter(named: Path | None) -> Path:
-    """
-    Raises:
-        ConfigError: it is not installed.
-    """
     found = shutil.which(CONVERTER) if named is None else str(named) if named.is_file() else None
     if found is None:
         what = f"llama.cpp's {CONVERTER} is not on the PATH" if named is None else f"there is no {named}"
@@ -196,11 +185,7 @@ def _converter(named: Path | None) -> Path:
 
 
 def _convert(script: Path, model: Path, out: Path, precision: Precision) -> None:
-    """Have llama.cpp's converter write the file.
-
-    Raises:
-        ConfigError: llama.cpp has no use for such a model; or it fails, with the end of what it says.
-    """
+    """Have llama.cpp's converter write the file."""
     made = json.loads((model / "config.json").read_text(encoding="utf-8")).get("architectures") or []
     if any(name.endswith("ForMaskedLM") for name in made):
         what = "the model fills in blanks, and llama.cpp writes on from a prompt"

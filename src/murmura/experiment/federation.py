@@ -297,12 +297,7 @@ def expel(folder: Path, site: str) -> dict[str, Member]:
 
 
 def _members(folder: Path) -> dict[str, Member]:
-    """Whom a federation knows.
-
-    Raises:
-        ConfigError: the file that says so is damaged.
-        CheckpointError: it cannot be read.
-    """
+    """Whom a federation knows."""
     path = folder / SERVER / _MEMBERS
     try:
         return {name: Member(**one) for name, one in json.loads(path.read_text()).items()} if path.exists() else {}

@@ -158,9 +158,6 @@ def _start(experiment: Experiment, expected: State) -> State | None:
 
     Args:
         expected: tensors of its shapes.
-
-    Raises:
-        ModelError: there is none, or it is not one of this model and ``[lora]``.
     """
     begun = adapter_to_begin_with(experiment)
     if begun is None:

@@ -82,11 +82,7 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSp
 
 
 def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> FoundQuestions:
-    """Read ``evaluation.choices``, and leave out questions that do not fit with each of their options.
-
-    Raises:
-        DataError: a question is bad (and ``data.skip_bad`` off), or none is left.
-    """
+    """Read ``evaluation.choices``, and leave out questions that do not fit with each of their options."""
     wanted, room = experiment.evaluation.choices, experiment.data.max_length
     assert wanted is not None
     loaded = load_choices(

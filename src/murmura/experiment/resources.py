@@ -95,11 +95,7 @@ def _naming(option: str) -> Iterator[None]:
 
 
 def _parameters(resource: Resource, source: str) -> int:
-    """How many numbers a model has, by its config alone.
-
-    Raises:
-        ModelError: it is of another kind, or its config or tokenizer cannot be read.
-    """
+    """How many numbers a model has, by its config alone."""
     config, tokenizer = config_and_tokenizer(source)
     if resource.kind == "masked" and tokenizer.mask_token is None:
         raise ModelError("is no masked language model: its tokenizer has no mask token", where=resource.name)

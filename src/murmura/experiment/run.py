@@ -251,11 +251,7 @@ def _note_brought(fleet: Fleet, method: Method, people: Population) -> None:
 @contextmanager
 def _published(server: Server, folder: RunFolder, engine: Engine) -> Iterator[None]:
     """Where cohorts are secret, keep to the run's owner what is said meanwhile, and why the run stops; the engine's
-    processes have their last word in it too.
-
-    Raises:
-        RunError: the run stopped; nothing in it tells of a cohort.
-    """
+    processes have their last word in it too."""
     if server.publication.tells_sites:
         yield
         return

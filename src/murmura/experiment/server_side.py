@@ -133,11 +133,7 @@ class ServerSide:
                 self.server.event(f"site {site} takes part{' again' if was_there else ''}")
 
     def _joined(self, sites: Sequence[str], known: Collection[str]) -> list[str]:
-        """Those of the sites that join.
-
-        Raises:
-            RunError: one is not of this run's kind or version.
-        """
+        """Those of the sites that join."""
         answered, sizes = [], dict(self.monitor.sizes)
         each: dict[str, Payload] = {site: {"resumed": site in known} for site in sites}
         if self.method.protects == "record":

@@ -141,11 +141,7 @@ def _clusters(data: DataConfig, records: Sequence[Placed], wanted: int, stream: 
 
 def _take_apart(data: DataConfig, records: Sequence[Placed], stream: Stream) -> tuple[list[int], list[int]]:
     """Which records are taken out of the sites' own, drawn at random, and which are left to the sites, in order. Those
-    that have no label yet are drawn last, since nothing can be measured on them.
-
-    Raises:
-        DataError: too many are asked for, or no site could have a labelled record, of records with labels.
-    """
+    that have no label yet are drawn last, since nothing can be measured on them."""
     order = list(range(len(records)))
     (stream / "apart").python().shuffle(order)
     order.sort(key=lambda index: not records[index].record.is_complete)
@@ -158,11 +154,7 @@ def _take_apart(data: DataConfig, records: Sequence[Placed], stream: Stream) -> 
 
 
 def _complete(data: DataConfig, records: Sequence[Placed]) -> list[int]:
-    """The places of those records that can be measured on.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The places of those records that can be measured on."""
     complete = [index for index, placed in enumerate(records) if placed.record.is_complete]
     if not complete:
         fix = (

@@ -117,9 +117,6 @@ def _population(
     Args:
         found: how many records there are of whom (``Placed.site``).
         long: how many of these do not fit the model.
-
-    Raises:
-        DataError: no site, no held-out record or no non-member is left.
     """
     groups = {name: list[Placed]() for name in sorted(filter(None, found))} | shares.groups
     reports = [  # a site has what its own file has, or its share of one for all
@@ -247,10 +244,6 @@ def _shared_out(data: DataConfig, records: Sequence[Placed], stream: Stream, emb
 
 
 def _require_short_names(groups: Groups) -> None:
-    """
-    Raises:
-        DataError: a site's name is too long to be that of its folder.
-    """
     for site in groups:
         if len(site_folder(site)) > _LONGEST:
             what = f"this site's name takes {len(site_folder(site))} letters as a folder's, of at most {_LONGEST}"
@@ -273,11 +266,7 @@ def _without_public(shares: _Shares) -> _Shares:
 
 
 def _without_twins(shares: _Shares, data: DataConfig) -> _Shares:
-    """Only held-out records that no site has too.
-
-    Raises:
-        DataError: there are others (and ``skip_bad`` is off), or none is left to hold out.
-    """
+    """Only held-out records that no site has too."""
     shared = find_overlap(shares.groups, [*shares.heldout, *shares.nonmembers], data)
     places = {one.where for one in shared}
     heldout, nonmembers = (

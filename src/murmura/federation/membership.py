@@ -104,10 +104,7 @@ class Membership(WithoutRecords):
 
 
 def _require_same(site: Site, records: Any) -> None:
-    """
-    Raises:
-        RefusedError: the server reckons with another number of records than the site has, which is in the run no more.
-    """
+    """Refuse a server that reckons with another number of records than the site has, which is in the run no more."""
     known = records.item() if isinstance(records, torch.Tensor) and records.numel() == 1 else None
     if known == site.size:
         return

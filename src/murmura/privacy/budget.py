@@ -189,10 +189,6 @@ class Budget:
             )
 
     def _known(self) -> Spending:
-        """
-        Raises:
-            BudgetError: of a run in the folder nothing is known.
-        """
         found = read(self.accounts)
         lost = found.lost_of(self.records)
         if lost is not None:

@@ -78,10 +78,6 @@ def _joined(one: RunLedgers, other: RunLedgers) -> RunLedgers:
 
 
 def _later(one: PrivacyLedger, other: PrivacyLedger) -> PrivacyLedger:
-    """
-    Raises:
-        PrivacyError: neither goes on with the other.
-    """
     less, more = sorted((one, other), key=lambda ledger: len(ledger.journal.lines))
     if more.journal.lines[: len(less.journal.lines)] != less.journal.lines:
         raise PrivacyError("of one run two ledgers are known, of which neither goes on where the other ends")
@@ -245,11 +241,7 @@ def _total(
 
 
 def _require_unused(unit: Unit, run: RunLedgers, site: str) -> None:
-    """Nothing protects what this run did with the site's records: unless it did nothing.
-
-    Raises:
-        PrivacyError: it may have.
-    """
+    """Nothing protects what this run did with the site's records: unless it did nothing."""
     if unit == "site" and run.sites:
         raise PrivacyError(f"{run.name} protects single records, and no whole site")
     if not run.sites:

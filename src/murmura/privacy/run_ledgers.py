@@ -285,10 +285,6 @@ def _taken_part(folder: Path) -> set[str]:
 
 
 def _anchor(path: Path) -> Anchor:
-    """
-    Raises:
-        PrivacyError: it is not what a finished run has left there.
-    """
     try:
         found: Anchor = json.loads(path.read_text(encoding="utf-8").splitlines()[1])[SITE_ANCHOR]
     except (ValueError, IndexError, KeyError, TypeError, RecursionError) as error:

@@ -369,9 +369,6 @@ class RunFolder:
 
         Args:
             private, synced: see ``atomic.replacing``.
-
-        Raises:
-            CheckpointError: the disk is full or the folder cannot be written; the old file is intact.
         """
         with self._written(), atomic.replacing(self.path / name, private=private, synced=synced) as stream:
             stream.write(text.encode())

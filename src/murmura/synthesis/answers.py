@@ -152,11 +152,7 @@ def _text_at(stream: BinaryIO, start: int) -> str:
 
 def _lines(path: Path) -> Iterator[tuple[int, Line]]:
     """The lines of a file of answers, without one that was never finished, and how many bytes there are up to each
-    one's end.
-
-    Raises:
-        CheckpointError: a line is not what was written.
-    """
+    one's end."""
     end = 0
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, start=1):

@@ -123,10 +123,6 @@ class Endpoint:
             yield refused
 
     def _ask(self, client: OpenAI, request: Request) -> Answer:
-        """
-        Raises:
-            RunError: the server cannot be asked any more.
-        """
         import openai
 
         options = self._sent(request)

@@ -120,10 +120,6 @@ def _line(answer: Answer, whole: bool) -> Line:
 
 
 def _require_some(kept: Answers, *, over: bool = False) -> None:
-    """
-    Raises:
-        RunError: nothing that was written can be used.
-    """
     answered = kept.faults.total()
     if (over or answered >= _ENOUGH_IN_VAIN) and answered and not kept.texts:
         why = ", ".join(f"{count}: {FAULTS[fault]}" for fault, count in kept.faults.most_common())  # type: ignore[index]

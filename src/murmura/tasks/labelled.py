@@ -142,9 +142,6 @@ def _set_apart(
 
     Args:
         wanted: how many to set apart; half of them if None.
-
-    Raises:
-        DataError: there are too few, or the validation set would have one label only.
     """
     count = len(heldout) // 2 if wanted is None else wanted
     if not 0 < count < len(heldout):

@@ -88,10 +88,7 @@ class ProcessesEngine:
         self._add_phases(asked)
 
     def _require_alone(self, line: _Line) -> None:
-        """
-        Raises:
-            RunError: the worker of several protected sites is dead, by what one of them may have in its records.
-        """
+        """Stop once the worker of several protected sites is dead, by what one of them may have in its records."""
         if self._protected and line.end is not None and len(line.sites) > 1:
             raise RunError(
                 f"{line.name} {line.end}, and so {len(line.sites)} sites do not answer any more; one of them may have "

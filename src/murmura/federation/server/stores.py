@@ -66,11 +66,7 @@ class Stores:
                 raise kind(what, where=f"site {answer.site}", fix=fix, passing=not damaged)
 
     def _require_enough(self, missing: Mapping[str, str]) -> None:
-        """Tell of the sites that have not kept their part of the round, and why.
-
-        Raises:
-            RunError: too few have.
-        """
+        """Tell of the sites that have not kept their part of the round, and why."""
         fleet, concerned = self._fleet, dict[str, list[str]]()
         for site in sorted(fleet.took_part.intersection(missing)):
             concerned.setdefault(missing[site], []).append(site)

@@ -165,12 +165,7 @@ class Host:
         return (sites[start : start + size] for start in range(0, len(sites), size))
 
     def _asked(self, ask: Ask) -> Declaration:
-        """What the verb that is asked for says of itself.
-
-        Raises:
-            RefusedError: this run does not ask for the verb, or not in this round; or they, or the run's id, are none.
-            SecureSumError: replies are to leave in a secure sum with a layout that the verb's cannot have.
-        """
+        """What the verb that is asked for says of itself."""
         if not (_fits(_VERB, ask.verb) and _fits(_RUN, ask.run) and type(ask.round) is int):
             raise RefusedError("this request has no valid run id, verb or round")  # it could be any text
         verbs = owner(self.verbs, ask.verb)
@@ -182,12 +177,7 @@ class Host:
 
     def _require_layout(self, ask: Ask, verbs: Verbs) -> None:
         """What can be said of a layout before the verb runs, and before anything is counted; the rest is held against
-        the reply (``Layout.vector``).
-
-        Raises:
-            SecureSumError: something has a place in the sum that the verb does not declare, or another form; or what it
-                is weighed by is no number of examples.
-        """
+        the reply (``Layout.vector``)."""
         if ask.masked is None or verbs.secure(ask.verb) is None:
             return
         declared = verbs.releases(ask.verb)
@@ -268,23 +258,14 @@ class Host:
         )
 
     def _hold_to_plan(self, site: Site, run: str) -> None:
-        """Where a ledger of a site shows that the run departs from its plan, what is in the account is not true.
-
-        Raises:
-            CheckpointError: it cannot be entered, so that nothing may leave.
-        """
+        """Where a ledger of a site shows that the run departs from its plan, what is in the account is not true."""
         for journal in (site.journal, site.centres):
             if site.budget is not None and journal.lines:
                 for reason in PrivacyLedger.of(journal).departures:
                     site.budget.departed(run, reason)
 
     def _work(self, ask: Ask, names: Sequence[str]) -> list[Reply]:
-        """One cohort's replies.
-
-        Raises:
-            UndeclaredReleaseError: a reply holds what the verb does not declare; nothing has left the site.
-            SecureSumError: the server asks in clear for what leaves in a secure sum alone, or the other way round.
-        """
+        """One cohort's replies."""
         verbs = owner(self.verbs, ask.verb)
         self._require_masked(ask, verbs, names)
         declared = verbs.releases(ask.verb)
@@ -302,11 +283,7 @@ class Host:
 
     def _require_masked(self, ask: Ask, verbs: Verbs, names: Sequence[str]) -> None:
         """Where a server asks in clear for what leaves in a secure sum alone, or the other way round, the sites do not
-        answer, and tell their owners.
-
-        Raises:
-            SecureSumError: it does.
-        """
+        answer, and tell their owners."""
         if (ask.masked is None) == (verbs.secure(ask.verb) is None):
             return
         how = "in clear, and its replies leave in a secure sum alone" if ask.masked is None else "in a secure sum"

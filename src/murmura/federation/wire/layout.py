@@ -200,12 +200,7 @@ class Layout:
 
     def _require_own(self, reply: Payload) -> None:
         """Hold the layout to the one that the site would make of its own reply. Only of a field that it does not have,
-        and of numbers that its tables lack, it does not know what they are, and sends zeros.
-
-        Raises:
-            SecureSumError: it is another one: a server that chose what leaves, and how often, would read more than the
-                sum.
-        """
+        and of numbers that its tables lack, it does not know what they are, and sends zeros."""
         there = {field: _without_none(value) for field, value in reply.items() if value is not None}
         own = {entry.place: entry for entry in _entries(there)}
         for place in own.keys() - {entry.place for entry in self.entries}:

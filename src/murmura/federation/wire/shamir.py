@@ -40,11 +40,7 @@ def split(secret: bytes, count: int, threshold: int) -> list[bytes]:
 @lru_cache(maxsize=256)
 def _basis(places: tuple[int, ...]) -> Mapping[int, int]:
     """What a share at each of these places counts for in the secret: Lagrange's polynomials at 0. The same for all
-    secrets that are joined from these places.
-
-    Raises:
-        ValueError: a place is none.
-    """
+    secrets that are joined from these places."""
     if any(place < 1 for place in places):
         raise ValueError("places of shares are counted from 1")
     above, found = math.prod(places), {}

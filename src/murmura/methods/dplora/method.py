@@ -185,11 +185,8 @@ class DPLoRA(VanillaFL):
         return replies
 
     def _require_rate(self, lr: float, training: LocalTraining) -> None:
-        """
-        Raises:
-            RefusedError: the rate is larger than the run's, so that noise on weights would hide less of a step, and
-                other noise carry a site's adapter away.
-        """
+        """Refuse a rate larger than the run's: noise on weights would hide less of a step, and other noise carry a
+        site's adapter away."""
         if self.config.private and not 0 < lr <= training.lr * (1 + 1e-6):  # as schedules round
             raise RefusedError(f"a learning rate of {lr:g} is asked for, and in this run {training.lr:g} at most")
 

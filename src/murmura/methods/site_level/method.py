@@ -152,10 +152,7 @@ class SiteLevel(Method):
         return replies
 
     def _require_norm(self, norm: float) -> None:
-        """
-        Raises:
-            RefusedError: updates are to be clipped to another norm than the run's; one that adapts the server says.
-        """
+        """Refuse to clip updates to another norm than the run's; one that adapts the server says."""
         known = self.config.unclipped_is_sent or norm == self.config.clip_norm
         if not known or not 0 < norm < math.inf:
             raise RefusedError(f"updates are to be clipped to {norm:g}, and in this run to {self.config.clip_norm:g}")

@@ -246,10 +246,6 @@ async def _bounded(request: Request) -> bytes | None:
 async def _bounded_answer(
     client: httpx.AsyncClient, path: str, headers: Mapping[str, str], body: bytes
 ) -> httpx.Response:
-    """
-    Raises:
-        httpx.HTTPError: nothing answers, or more comes than is allowed.
-    """
     async with client.stream("POST", path, headers=headers, content=body) as answer:
         content = bytearray()
         async for part in answer.aiter_bytes():
