@@ -39,7 +39,8 @@ class Serving:
     @property
     def log(self):
         log = self.folder / "log"
-        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        whole, *_ = log.read_text().rpartition("\n") if log.exists() else ("",)  # a line may be half written yet
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class Forked:
