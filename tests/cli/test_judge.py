@@ -86,11 +86,15 @@ def test_of_sites_that_keep_their_adapters_one_is_named(tmp_path, llama_folder, 
     kept = run(small.experiment(tmp_path, llama_folder, {"name": "local", "rounds": 1})).folder
     words = (kept, "--endpoint", server, "--model", "m", "--tokens", 2, "--yes")
     assert "--site heart | skin" in invoke(*words).output
+    refused = invoke(*words, "--site", "heart")
+    assert refused.exit_code == 2 and "keeps for itself" in refused.output and Judge.asked == []
     for site in ("heart", "skin"):
-        found = invoke(*words, "--site", site)
+        found = invoke(*words, "--site", site, "--send-private")
         assert found.exit_code == 0, found.output
         assert f"Against its model before training, at site {site}, by m" in found.output
     assert len(runs.read(kept).judged) == 2
+    assert runs.read(kept).posted == (Posted(server, False, "heart"), Posted(server, False, "skin"))
+    assert "one of them by the adapter that site ‘heart’ keeps for itself" in render([runs.read(kept)])
 
 
 def test_an_endpoint_is_not_asked_without_a_yes(folder, server, monkeypatch):

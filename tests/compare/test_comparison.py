@@ -354,6 +354,26 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
         ]
 
 
+@pytest.mark.parametrize(
+    ("method", "training", "steps"),
+    [
+        ({"name": "dpfedavg"}, {}, None),
+        ({"name": "dpfedavg"}, {"max_steps": 2}, None),
+        ({"name": "dplora", "epsilon": 8.0}, {"max_steps": 2}, 4),
+        ({"name": "fedit"}, {}, 2),
+    ],
+)
+def test_steps_that_tell_of_private_records_are_in_no_table(comparison, begun, method, training, steps):
+    """How many a site's epochs come to follows from its records, on which an ε counts."""
+    whole = comparison(rates=[], seeds=1, arms=[{"name": "only", "method": method, "training": training}])
+    planned = whole.check()
+    assert planned["only"].steps
+    outcome = whole.carry_out(1, planned)
+    assert outcome.results[0].steps == steps
+    write(outcome, section(outcome), whole.folder)
+    assert json.loads((whole.folder / FIGURES).read_text())["arms"][0]["steps"] == steps
+
+
 def test_runs_of_another_machine_or_in_other_numbers_are_told(comparison, begun):
     first = comparison(rates=[], seeds=1)
     assert not any("made alike" in remark for remark in first.carry_out(1, first.check()).remarks)

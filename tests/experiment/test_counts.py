@@ -12,7 +12,7 @@ from murmura.experiment.verbs import verbs_of
 from murmura.federation.wire.releases import owner
 from murmura.runs import read
 from murmura.runs.names import NOT_FOR_PUBLICATION
-from tests.experiment.small import heldout, record, write_lines
+from tests.experiment.small import experiment, heldout, record, write_lines
 
 PRIVATE = {
     "sites": {"name": "dpfedavg", "noise_multiplier": 1.0, "rounds": 1},
@@ -56,6 +56,19 @@ def test_no_file_for_others_has_the_numbers(make, private):
     head, sites, exclusions = map(json.loads, (folder / "private/@run/records.jsonl").read_text().splitlines())
     assert head == {"private": NOT_FOR_PUBLICATION}
     assert [one["records"] for one in sites["sites"]] == [6, 3] and exclusions["exclusions"]["bad"] == 0
+
+
+@pytest.mark.parametrize(("method", "told"), [(PRIVATE["sites"], None), (PRIVATE["records"], 3)])
+def test_at_how_many_sites_a_person_is_found_is_told_where_an_epsilon_counts_on_it_alone(
+    tmp_path, llama_folder, method, told
+):
+    """One record could change it, and of whole sites no ε is about it."""
+    for site in ("heart", "lung", "skin"):
+        records = [record(site, k) | {"who": "ann" if k == 0 else f"{site}{k}"} for k in range(4)]
+        write_lines(tmp_path / "sites" / f"{site}.jsonl", records)
+    write_lines(tmp_path / "heldout.jsonl", map(heldout, range(4)))
+    folder = run(experiment(tmp_path, llama_folder, method, data={"user": "who", "records_per_user": 2})).folder
+    assert json.loads((folder / "data.json").read_text())["person_at"] == told
 
 
 def test_times_of_a_run_that_guarantees_something_are_for_the_owner(make, private):

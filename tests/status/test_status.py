@@ -106,10 +106,16 @@ def test_a_run_that_was_stopped_is_not_taken_for_one_that_works(make, monkeypatc
 
 
 def test_times_are_for_the_owner_where_the_run_guarantees_something(make, seen):
-    found = seen(look)
+    def refused(folder):
+        with pytest.raises(CheckpointError, match="how long it takes tells of records"):
+            _ = look(folder).published
+        return look(folder), get(folder, "/status.json")[0]
+
+    found = seen(refused)
     folder = run(make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 2}, evaluation={"attacks": False})).folder
-    late = [one for one in found if one.round == 2]
-    assert all(one.seconds_left is not None and one.published.seconds_left is None for one in late)
+    assert all(one.seconds_left is not None for one, _ in found if one.round == 2)
+    assert {code for _, code in found} == {"503 Service Unavailable"}
+    assert look(folder).published.state == "finished"
     after, last = look(folder), read(folder).last
     assert (after.epsilon, after.delta, after.unit) == tuple(last.privacy[key] for key in ("epsilon", "delta", "unit"))
     assert dict(lines(after))["Guaranteed"].startswith("ε = ")

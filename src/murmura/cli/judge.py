@@ -44,7 +44,11 @@ def judge(
     ] = 16,
     yes: Annotated[bool, typer.Option("--yes", help="Ask an endpoint without confirmation.")] = False,
     private: Annotated[
-        bool, typer.Option("--send-private", help="Send an endpoint questions even if they come from sites' records.")
+        bool,
+        typer.Option(
+            "--send-private",
+            help="Send an endpoint questions that come from sites' records, or answers by a site's own adapter.",
+        ),
     ] = False,
     site: Site = None,
 ) -> None:
@@ -67,8 +71,8 @@ def judge(
     if endpoint is not None and not yes and not sys.stdin.isatty():  # told before answers are written, which takes long
         what = "an endpoint is asked only after a yes, and there is no terminal to ask for one on"
         raise ConfigError(what, where="--endpoint", fix="Give --yes.")
-    if endpoint is not None and file is None:
-        require_sendable(experiment, run, private=private)
+    if endpoint is not None:
+        require_sendable(experiment, run, file, site, private=private)
     questions = asked_of(experiment, run, file, most)
     compared = answered(run, other, questions, tokens, site)
     confirmed = _confirmed if endpoint is not None and not yes else None

@@ -36,7 +36,7 @@ from murmura.privacy.run_ledgers import RunLedgers
 from murmura.progress import once
 from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
-from murmura.runs.record import read
+from murmura.runs.record import RunRecord, read
 from murmura.units import listing
 
 
@@ -242,7 +242,7 @@ class Comparison:
                     runs,
                     own[0].rate,
                     found.get(arm.rate_of or arm.name, ()),
-                    planned[arm.name].steps,
+                    _public_steps(planned[arm.name], list(runs.values())),
                     epsilon,
                     why,
                     searched,
@@ -280,6 +280,14 @@ def _left(jobs: Sequence[Job]) -> int:
 
 def _is_searched(arm: Candidate) -> bool:
     return len(arm.rates) > 1 and not arm.rate_of
+
+
+def _public_steps(planned: Foreseen, runs: Sequence[RunRecord]) -> int | None:
+    """Optimiser steps of a run, as far as anybody may know them: of an arm that promises an ε they must follow from
+    options, and neither from how many records sites have nor from whom a round asks."""
+    units = {run.last.privacy.get("unit") for run in runs if run.last.privacy}
+    fixed = planned.experiment.training.max_steps is not None
+    return planned.steps if not units or (units == {"record"} and fixed) else None
 
 
 def _keeps_states(planned: Foreseen) -> bool:

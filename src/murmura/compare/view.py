@@ -104,7 +104,8 @@ _TERMS = Definitions(
         "in the search for its rate together. A dash: nothing is guaranteed.",
         "Travels": "Bytes that all sites send and are sent in a run, for the method itself.",
         "Time of a run": "The mean over seeds. A dash: it is not told, where ε counts on nobody knowing it.",
-        "Steps of all sites": "Optimiser steps in a run; arms with more have trained more. A dash: the server trains.",
+        "Steps of all sites": "Optimiser steps in a run; arms with more have trained more. A dash: the server trains, "
+        "or they would tell how many records sites have, where ε counts on nobody knowing it.",
         "Rate": "The learning rate of the runs, and those it was chosen from.",
     }
 )

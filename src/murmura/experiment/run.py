@@ -342,7 +342,8 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         read = [*read, *(one for one in inputs_of(folder) if (one.option, one.name) not in known)]
     folder.write_private(names.INPUTS, [asdict(one) for one in read])
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
-    folder.write_records(people.reports, people.exclusions, unused, private=plan.guarantee is not None)
+    private, of_sites = plan.guarantee is not None, plan.privacy is not None and plan.privacy.unit == "site"
+    folder.write_records(people.reports, people.exclusions, unused, private=private, of_sites=of_sites)
 
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

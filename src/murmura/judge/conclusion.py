@@ -90,7 +90,8 @@ def conclude(
         raise ConfigError("nothing was asked", where=str(url))
     if waiting and url is not None:
         for answering in filter(None, (run, other)):  # the answers of both are sent
-            RunFolder(answering).note_posted(Posted(url, private))
+            own = site if RunFolder(answering).sites_with_adapters else None
+            RunFolder(answering).note_posted(Posted(url, private, own))
     found = Judgement(
         against=(BEFORE if other is None else other.name) + (f", at site {site}" if site else ""),
         judge=name,

@@ -18,12 +18,25 @@ from murmura.judge.judging import Compared
 from murmura.runs.folder import RunFolder
 
 
-def require_sendable(experiment: Experiment, run: Path, *, private: bool) -> None:
-    """
+def require_sendable(experiment: Experiment, run: Path, file: Path | None, site: str | None, *, private: bool) -> None:
+    """Hold what an endpoint would see to what its owner has said may be sent.
+
+    Args:
+        file: of questions; None for the run's held-out ones.
+        site: whose own adapter answers; None where an adapter of all sites does.
+        private: what is private may be sent.
+
     Raises:
-        ConfigError: the run's held-out records were its sites' own, and ``private`` does not say to send them.
+        ConfigError: the run's held-out records were its sites' own, or a site's own adapter answers, which no ε covers,
+            and ``private`` does not say to send them.
     """
-    if experiment.data.heldout is None and not private:
+    if private:
+        return
+    if site is not None:
+        what = f"an endpoint would see answers by the adapter that '{site}' keeps for itself"
+        fix = "Judge on this machine (--by), or say --send-private."
+        raise ConfigError(what, where=str(run), fix=fix)
+    if experiment.data.heldout is None and file is None:
         what = (
             "the run's held-out questions were taken out of its sites' private records, and an endpoint would see them"
         )

@@ -254,6 +254,7 @@ class RunFolder:
         unused: Sequence[Mapping[str, Any]],
         *,
         private: bool = False,
+        of_sites: bool = False,
     ) -> None:
         """What became of all records.
 
@@ -262,12 +263,14 @@ class RunFolder:
             exclusions: how many nobody uses.
             unused: of each of those, where it stands and why.
             private: numbers of private records are for the run's owner alone.
+            of_sites: so is at how many sites a person has records, by which no ε of whole sites reckons.
         """
         if private:
             lines = [{"sites": _plain(sites)}, {"exclusions": _plain(exclusions)}, *unused]
             self.write_private(names.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
-            exclusions, unused = replace(exclusions, bad=None, overlap=None, train=None), []
+            at = None if of_sites else exclusions.person_at
+            exclusions, unused = replace(exclusions, bad=None, overlap=None, train=None, person_at=at), []
         self.write(names.SITES, sites)
         self.write(names.EXCLUSION_COUNTS, exclusions)
         self.write(names.EXCLUSIONS, unused)

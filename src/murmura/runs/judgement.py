@@ -47,7 +47,9 @@ class Posted:
     Attributes:
         where: The address of the server.
         private: Whether the questions came out of the sites' records; None where that is not known.
+        site: Whose own adapter has answered; None where an adapter of all sites has.
     """
 
     where: str
     private: bool | None
+    site: str | None = None

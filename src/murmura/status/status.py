@@ -77,13 +77,14 @@ class Status:
         """What anybody may see.
 
         Raises:
-            CheckpointError: that is nothing while the run goes on: to see when a round ends would be to see how many
-                sites it has asked.
+            CheckpointError: that is nothing before the end of a run that promises an ε: to see when a round ends, or an
+                answer comes, would be to see how many records it has read, or how many sites it has asked.
         """
-        if self.secret_cohorts and self.state != "finished":
-            what = "while the run goes on, nobody but its owner may watch it: its ε counts on secret cohorts"
+        if (self.secret_cohorts or self.timeless) and self.state != "finished":
+            why = "its ε counts on secret cohorts" if self.secret_cohorts else "how long it takes tells of records"
+            what = f"before the run has ended nobody but its owner may watch it: {why}"
             raise CheckpointError(what, where=self.name, fix="Look at it yourself: `murmura status RUN`.")
-        return replace(self, seconds_left=None) if self.timeless else self
+        return self
 
 
 def look(folder: Path) -> Status:

@@ -37,8 +37,10 @@ def told_others(run: RunRecord) -> list[str]:
 
 
 def _judge(posted: Posted) -> str:
+    own = f", one of them by the adapter that site ‘{posted.site}’ keeps for itself" if posted.site else ""
     return (
-        f"Whoever runs {posted.where}, where answers were judged: {_SOURCES[posted.private]}, with two answers to each."
+        f"Whoever runs {posted.where}, where answers were judged: {_SOURCES[posted.private]}, with two answers to "
+        f"each{own}."
     )
 
 
