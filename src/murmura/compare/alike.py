@@ -1,5 +1,5 @@
 """Whether arms had the same records, which options alone do not tell: what is left out, is set apart to validate with,
-or is attacked follows from the method too."""
+or is attacked follows from the method too; and whether their runs were made on like machines."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def on_other_records(results: Sequence[ArmResult]) -> list[str]:
                 "they differ by may come of that."
             )
     return told
+
+
+def made_unlike(results: Sequence[ArmResult]) -> list[str]:
+    """Whether runs were made on different devices, or in different numbers, as "auto" chooses where it stands."""
+    found: dict[str, list[str]] = {}
+    for one in results:
+        for made in (run.environment for run in one.runs.values() if run.environment):
+            precisions = dict.fromkeys(told for told in (made.training_precision, made.writing_precision) if told)
+            found.setdefault(f"{made.device} in {' and '.join(precisions) or 'unknown numbers'}", []).append(one.arm)
+    if len(found) < 2:
+        return []
+    each = "; ".join(f"{how}: {listing(list(dict.fromkeys(arms)))}" for how, arms in found.items())
+    return [
+        f"Not all runs were made alike ({each}): a part of what arms differ by may come of that, and times cannot be "
+        "compared."
+    ]
 
 
 def _measured(run: RunRecord) -> Known:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from murmura.compare import linear
-from murmura.compare.alike import on_other_records
+from murmura.compare.alike import made_unlike, on_other_records
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
@@ -326,7 +326,7 @@ def _remarks(results: Sequence[ArmResult], kind: str, config: CompareConfig, arm
             " that may find less on the others."
         )
         told += untried([run for one in results for run in one.runs.values()])
-    told += _elsewhere(results)
+    told += made_unlike(results)
     counted = {one.arm: one.steps for one in results if one.steps is not None}
     if len(set(counted.values())) > 1:
         told.append("Arms do not take the same number of optimiser steps: see the table.")
@@ -364,22 +364,6 @@ def _unplanned(one: ArmResult) -> str:
         f"{one.arm}: not all went as planned in {len(found)} of {len(one.runs)} runs (events: {events}). What came "
         f"first ({when}): {what}."
     )
-
-
-def _elsewhere(results: Sequence[ArmResult]) -> list[str]:
-    """Whether runs were made on different devices, or in different numbers, as "auto" chooses where it stands."""
-    found: dict[str, list[str]] = {}
-    for one in results:
-        for made in (run.environment for run in one.runs.values() if run.environment):
-            precisions = dict.fromkeys(told for told in (made.training_precision, made.writing_precision) if told)
-            found.setdefault(f"{made.device} in {' and '.join(precisions) or 'unknown numbers'}", []).append(one.arm)
-    if len(found) < 2:
-        return []
-    each = "; ".join(f"{how}: {listing(list(dict.fromkeys(arms)))}" for how, arms in found.items())
-    return [
-        f"Not all runs were made alike ({each}): a part of what arms differ by may come of that, and times cannot be "
-        "compared."
-    ]
 
 
 def _is_behind(one: ArmResult) -> bool:

@@ -174,10 +174,8 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
                 asks = " or ".join(map(shown, rates)) if key == RATE and rates else shown(wanted.get(key))
-                what, fix = (
-                    f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}",
-                    _ELSEWHERE,
-                )
+                what = f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}"
+                fix = _ELSEWHERE
                 if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
                     fix = f"To keep these runs, leave {asks} out of the arm's rates. Or: {fix}"

@@ -42,7 +42,7 @@ class ArmResult:
         runs: finished ones, by seed.
         rate: that they trained at.
         tried: every rate that was searched; empty where none was.
-        steps: most optimiser steps of all sites together in a run, as far as they could be told before, to anybody.
+        steps: most optimiser steps of all sites together in a run, as far as anybody may know them before.
         epsilon: guaranteed, of the search and one run together, the worst over seeds; None where none is.
         unguaranteed: why there is no ε of an arm that promises one.
         searched: the folders of all runs that looked for its rate, whatever has become of them.
