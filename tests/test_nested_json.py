@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from murmura.audit import synthetic
-from murmura.compare import jobs
+from murmura.compare import jobs, kept
 from murmura.errors import CheckpointError, DataError, ModelError, PrivacyError
 from murmura.experiment.skeleton import config_and_tokenizer
 from murmura.federation.server import checkpoint
@@ -87,4 +87,4 @@ def test_what_is_nested_without_end_is_damaged(tmp_path, reader):
 
 def test_a_folder_with_such_figures_is_no_comparison(tmp_path):
     write(tmp_path / jobs.FIGURES)
-    assert not jobs._is_comparison(tmp_path)
+    assert not kept._is_comparison(tmp_path)

@@ -1,26 +1,21 @@
 """A whole comparison of tiny models, whose runs are made in this process."""
 
 import json
-import os
 import re
 import shutil
-import stat
 import tomllib
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-import tomli_w
 from safetensors.torch import load_file, save_file
 
 from murmura.augment import writing
 from murmura.compare import jobs
-from murmura.compare.arms import load
-from murmura.compare.comparison import Comparison, _remarks
+from murmura.compare.comparison import _remarks
 from murmura.compare.files import write
-from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done, require_same, work
+from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done
 from murmura.compare.outcome import with_search
 from murmura.compare.view import markdown, section
 from murmura.data.records import Instruction
@@ -29,7 +24,6 @@ from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.standing import rounded
-from murmura.progress import clock
 from murmura.report.card import run_card
 from murmura.report.content import ReportSection
 from murmura.report.in_short import in_short
@@ -37,42 +31,13 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
 from murmura.report.table import table as table_of
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT, NOT_FOR_PUBLICATION
+from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT
 from murmura.runs.record import read
 from murmura.status.status import look
 from murmura.status.view import lines
-from murmura.training.states import SHARED
 from murmura.units import bound
-from tests.augment.public import embedded_pool, public, save_encoder
-from tests.experiment import small
+from tests.compare.conftest import ARMS, RATES
 from tests.report.blocks import said, tables
-
-RATES = [2e-3, 1e-2]
-ARMS = [{"name": "FedAvg"}, {"name": "private", "method": {"name": "dplora", "epsilon": 8.0}}]
-
-
-@pytest.fixture
-def table(tmp_path, llama_folder):
-    small.write_data(tmp_path, {"heart": 8, "skin": 8})
-    return {
-        "model": {"name": str(llama_folder)},
-        "lora": {"rank": 2},
-        "data": {"train": "sites", "heldout": "heldout.jsonl", "max_length": 128},
-        "method": {"name": "fedit", "rounds": 1},
-        "evaluation": {"sample": 1, "uploads": 0, "attacks": True},
-        "compare": {"seeds": 2, "rates": RATES, "arms": ARMS},
-    }
-
-
-@pytest.fixture
-def comparison(tmp_path, table):
-    def make(**compare):
-        file = tmp_path / "my.toml"
-        file.write_text(tomli_w.dumps(table | {"compare": table["compare"] | compare}))
-        config, arms = load([file])
-        return Comparison(config, arms, tmp_path / "out")
-
-    return make
 
 
 def test_an_arm_at_a_given_rate_is_not_searched_and_that_is_told(comparison, begun):
@@ -239,67 +204,6 @@ def _pages_are_right(outcome, whole, tmp_path):
     assert not re.search(r"var\(--(?!ink|muted|rule|paper|series)", (whole.folder / PICTURE).read_text())
 
 
-def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(comparison, begun, monkeypatch, tmp_path):
-    found, plain, place = [], jobs._run, tmp_path / "out" / ".murmura-states"
-
-    def watched(job, at_once, under_way):
-        done = plain(job, at_once, under_way)
-        found.append({file.name for file in place.rglob("*.safetensors")})
-        assert all(one.stat().st_mode & 0o077 == 0 for one in (place, place / "states"))  # nobody else may look in
-        return done
-
-    monkeypatch.setattr(jobs, "_run", watched)
-    high = {"lora": {"layers": "last 1"}}
-    deep = comparison(rates=[], seeds=1, arms=[arm | high for arm in ARMS])
-    outcome = deep.carry_out(1, deep.check())
-    assert found[0] and found[1] == found[0]
-    assert any("the time of a run also depends on its arm's place in the file" in told for told in outcome.remarks)
-    assert not place.exists() and SHARED not in os.environ
-
-
-def test_records_of_the_users_own_in_its_folder_are_left_alone(comparison, begun, tmp_path):
-    deep = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "lora": {"layers": "last 1"}}])
-    private = deep.folder / "private"
-    own = [private / "north.jsonl", private / "states" / "south.jsonl"]
-    for file in own:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("mine")
-    private.chmod(0o750)
-    deep.carry_out(1, deep.check())
-    assert [file.read_text() for file in own] == ["mine", "mine"] and private.stat().st_mode & 0o777 == 0o750
-
-
-def test_a_runs_folder_is_no_place_for_a_comparison(comparison, begun, tmp_path):
-    whole = comparison(rates=[], seeds=1, arms=ARMS[1:])
-    whole.carry_out(1, whole.check())
-    run = whole.folder / "runs" / "private-seed0"
-    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    assert any(file.name == "privacy.journal" for file in before)
-    there = Comparison(whole.config, whole.arms, run)
-    with pytest.raises(CheckpointError, match=r"private-seed0: a run is kept in this folder.*--out"):
-        there.check()
-    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
-
-
-def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):
-    embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
-    sent = {"strategy": "random", "pool": str(tmp_path / "pool"), "records": 2}
-    high, found, plain = {"lora": {"layers": "last 1"}}, [], jobs._run
-    place = tmp_path / "out" / ".murmura-states"
-
-    def watched(job, at_once, under_way):
-        done = plain(job, at_once, under_way)
-        found.append(len({file.name.split("-")[0] for file in place.rglob("*.safetensors")}))  # of what they are
-        return done
-
-    monkeypatch.setattr(jobs, "_run", watched)
-    deep = comparison(rates=[], seeds=1, arms=[ARMS[0] | high, {"name": "more", "augment": sent} | high])
-    outcome = deep.carry_out(1, deep.check())
-    assert outcome.results[1].runs[0].augment[-1].rows == 4
-    heldout = len((tmp_path / "heldout.jsonl").read_text().splitlines())
-    assert found == [8 + 8 + heldout] * 2
-
-
 def test_two_processes_do_not_make_one_comparison(comparison, begun, tmp_path):
     deep = comparison(rates=[], seeds=1)
     planned = deep.check()
@@ -308,32 +212,6 @@ def test_two_processes_do_not_make_one_comparison(comparison, begun, tmp_path):
     with RunFolder(tmp_path / "out").locked(), pytest.raises(CheckpointError, match="another process is running"):
         deep.carry_out(1, planned)
     assert kept.exists() and not begun
-
-
-def test_a_search_measures_once_before_training_and_once_at_its_end(comparison):
-    long = comparison(arms=[{"name": "long", "method": {"name": "fedit", "rounds": 3}}])
-    [searched, run] = long.searches[0], long.runs({"long": RATES[0]})[0]
-    assert (searched.experiment.evaluation.every, run.experiment.evaluation.every) == (3, 1)
-
-
-def test_a_search_goes_by_all_rounds_of_a_run_also_where_one_comes_after_those_of_asking(comparison, table):
-    table["evaluation"] = {"uploads": 0}
-    texts = {"name": "pretext", "rounds": 3, "public": "public.jsonl", "noise_multiplier": 1.0}
-    [searched, *_] = comparison(arms=[{"name": "texts", "method": texts}]).searches
-    assert searched.experiment.method.total_rounds == 4 == searched.experiment.evaluation.every
-
-
-def test_a_finished_search_that_was_measured_more_often_is_reused(comparison, begun):
-    first = comparison(seeds=1, arms=[{**ARMS[0], "method": {"name": "fedit", "rounds": 2}}])
-    first.carry_out(1, first.check())
-    job = first.searches[0]
-    kept = job.folder / "config.toml"
-    assert "every = 2" in kept.read_text()
-    kept.write_text(kept.read_text().replace("every = 2", "every = 1"))
-    require_same([job])
-    (job.folder / "summary.json").unlink()  # and one that is to go on cannot be measured otherwise
-    with pytest.raises(CheckpointError, match=r"evaluation.every = 1, and the comparison asks for 2"):
-        require_same([job])
 
 
 def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
@@ -412,96 +290,6 @@ def test_where_nothing_is_left_to_run_nothing_is_worked_out_that_decides_whether
         comparison(rates=[], seeds=2).check()
 
 
-def test_runs_that_write_out_the_encoder_of_their_pool_are_kept(comparison, begun, table, tmp_path, tokenizer):
-    embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
-    centres = {"strategy": "feddca", "pool": str(tmp_path / "pool"), "records": 2, "clusters": 2}
-    first = comparison(rates=[], seeds=1, arms=[{"name": "FedDCA", "augment": centres}])
-    first.carry_out(1, first.check())
-    begun.clear()
-    first.carry_out(1, first.check())
-    assert begun == []
-
-
-def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison, begun):
-    first = comparison(rates=[], seeds=1)
-    first.carry_out(1, first.check())
-    other = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "training": {"batch_size": 2}}])
-    with pytest.raises(CheckpointError, match=r"training.batch_size = 8, and the comparison asks for 2"):
-        require_same(other.runs({"FedAvg": 3e-4}))
-
-
-def test_a_run_of_a_version_that_did_not_have_an_option_yet_is_reused(comparison, begun):
-    first = comparison(rates=[], seeds=1, arms=ARMS[:1])
-    job = first.runs({"FedAvg": 3e-4})[0]
-    first.carry_out(1, first.check())
-    kept = job.folder / "config.toml"
-    kept.write_text(kept.read_text().replace("dora = false\n", ""))
-    require_same([job])
-    kept.write_text(kept.read_text().replace("[lora]\n", "[lora]\ndora = true\n"))
-    with pytest.raises(CheckpointError, match=r"lora.dora = true, and the comparison asks for false"):
-        require_same([job])
-
-
-@pytest.mark.parametrize("more", [{"seeds": [0, 1]}, {"seeds": [1], "arms": ARMS[:1]}], ids=["some left", "none"])
-def test_finished_runs_on_records_that_have_changed_since_are_refused(comparison, begun, tmp_path, more):
-    first = comparison(rates=[], seeds=[1], arms=ARMS[:1])
-    first.carry_out(1, first.check())
-    again = comparison(rates=[], **more)
-    again.check()
-    small.write_data(tmp_path, {"heart": 8, "skin": 9})
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*data.train.* has read: skin.jsonl changed"):
-        again.check()
-    assert begun == ["FedAvg-seed1"]
-
-
-@pytest.mark.parametrize("arms", [ARMS, ARMS[:1]], ids=["some left", "none"])
-def test_finished_runs_that_were_measured_on_other_records_are_refused(comparison, begun, tmp_path, arms):
-    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
-    first.carry_out(1, first.check())
-    heldout = tmp_path / "heldout.jsonl"
-    heldout.write_text("".join(heldout.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*data.heldout.* has read: heldout.jsonl changed"):
-        comparison(rates=[], seeds=[0], arms=arms).check()
-    assert begun == ["FedAvg-seed0"]
-
-
-def test_finished_runs_that_began_with_another_adapter_are_refused(comparison, begun, tmp_path, table):
-    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
-    first.carry_out(1, first.check())
-    table["model"]["adapter"], runs = "before", tmp_path / "out" / "runs"
-    shutil.copytree(runs / "FedAvg-seed0" / "adapter", tmp_path / "before")
-    second = comparison(rates=[], seeds=[1], arms=ARMS[:1])
-    second.carry_out(1, second.check())
-    second.check()
-    shutil.copytree(runs / "FedAvg-seed1" / "adapter", tmp_path / "before", dirs_exist_ok=True)
-    with pytest.raises(CheckpointError, match=r"FedAvg-seed1: .*model.adapter.*: adapter_model.safetensors changed"):
-        comparison(rates=[], seeds=[1], arms=ARMS[:1]).check()
-    assert begun == ["FedAvg-seed0", "FedAvg-seed1"]
-
-
-def test_a_finished_search_on_other_records_is_refused(comparison, begun, tmp_path):
-    first = comparison(seeds=[0], arms=ARMS[:1])
-    assert not work(first.searches, 1, str)
-    small.write_lines(tmp_path / "sites" / "skin.jsonl", [small.record("skin", number) for number in range(1, 9)])
-    with pytest.raises(CheckpointError, match=r"search/FedAvg-rate.*data.train.*: skin.jsonl changed"):
-        comparison(seeds=[0], arms=ARMS[:1]).check()
-    assert not any("seed0" in name for name in begun)
-
-
-def test_finished_runs_on_two_states_of_a_file_are_refused_whichever_is_first(comparison, begun, tmp_path):
-    heldout = tmp_path / "heldout.jsonl"
-    as_it_was = heldout.read_text()
-    first = comparison(rates=[], seeds=[5], arms=ARMS[:1])
-    first.carry_out(1, first.check())
-    heldout.write_text("".join(as_it_was.splitlines(keepends=True)[:-1]))
-    second = comparison(rates=[], seeds=[0], arms=ARMS[:1])
-    second.carry_out(1, second.check())
-    for state, seed in ((as_it_was, 0), (heldout.read_text(), 5)):
-        heldout.write_text(state)
-        with pytest.raises(CheckpointError, match=rf"FedAvg-seed{seed}: .*data.heldout.*: heldout.jsonl changed"):
-            comparison(rates=[], seeds=[0, 5], arms=ARMS[:1]).check()
-
-
 def test_arms_with_other_weights_of_one_model_are_refused(comparison, begun, tmp_path, table, llama_folder):
     shutil.copytree(llama_folder, tmp_path / "model")
     table["model"]["name"], weights = "model", tmp_path / "model" / "model.safetensors"
@@ -510,16 +298,6 @@ def test_arms_with_other_weights_of_one_model_are_refused(comparison, begun, tmp
     save_file({name: 2 * tensor for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
     with pytest.raises(CheckpointError, match=r"FedAvg-seed0: .*model.name.*: model.safetensors changed"):
         comparison(rates=[], seeds=[0]).check()
-
-
-def test_files_of_another_kind_are_not_written_over(comparison, begun, tmp_path):
-    first = comparison(rates=[], seeds=[0], arms=ARMS[:1])
-    first.folder.mkdir(parents=True)
-    (first.folder / "report.html").write_text("mine")
-    (first.folder / "runs" / "mine").mkdir(parents=True)  # as any project may have such a folder
-    with pytest.raises(CheckpointError, match=r"report\.html.* is here already"):
-        first.check()
-    assert (first.folder / "report.html").read_text() == "mine" and begun == []
 
 
 def test_what_is_said_of_records_is_said_once_and_not_for_each_arm(comparison, tmp_path, capsys):
@@ -604,72 +382,6 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
     assert "Every arm was run with seed 0, on the same records." in markdown(section(outcome))
     assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
-
-
-def test_time_left_is_what_the_same_arms_took(monkeypatch):
-    def job(arm, wall=1.0, finished=False):
-        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, folder=wall)
-
-    monkeypatch.setattr(jobs, "read", lambda wall: SimpleNamespace(totals={"wall": wall}))
-    runs = [job("quick"), job("slow", wall=100.0), job("new"), job("quick"), job("slow")]
-    watch = jobs._Watch(runs, before=[job("slow", wall=300.0, finished=True)], at_once=2)
-    watch.done(runs[0], 10.0)
-    # One quick and two slow ones, by the search for a rate, and a new one, as long as the others on average.
-    assert watch.words == f"1 of 5 runs done, about {clock((10 + 2 * 300 + 155) / 2)} left"
-    watch.done(runs[1], 40.0)  # the rest of a run that had been begun before
-    watch.done(runs[3], None)  # it failed
-    assert watch.words == f"3 of 5 runs done, about {clock((100 + 55) / 2)} left"  # a run of its own counts alone
-    nothing = jobs._Watch(runs, [], 2)
-    nothing.done(runs[0], None)
-    assert nothing.words == "1 of 5 runs done"
-
-
-def test_a_run_that_was_begun_goes_on(comparison, monkeypatch, capsys):
-    job, commands = comparison().searches[0], []
-    under_way = SimpleNamespace(run=lambda command, **options: commands.append(command) or 0)
-    jobs._run(job, 1, under_way)
-    RunFolder(job.folder).checkpoint.mkdir(parents=True)
-    RunFolder(job.folder).config.write_text(job.experiment.dump())
-    jobs._run(job, 1, under_way)
-    assert [command[-1] == "--resume" for command in commands] == [False, True]
-    first, second = capsys.readouterr().err.splitlines()
-    assert f"{job.title}: begins" in first and f"{job.title}: goes on" in second
-
-
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        (0, ""),
-        (2, "lr: no number\nIt ended with exit code 2."),
-        (-9, "lr: no number\nIt was killed.*--jobs"),
-        (-15, ".*by SIGTERM"),
-    ],
-)
-def test_a_run_that_could_not_say_what_ended_it(comparison, code, told):
-    def ended(command, stdout, **options):
-        stdout.write(b"lr: no number\n")
-        return code
-
-    _, problem = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
-    assert re.match(f"(?s){told}", problem) and bool(problem) == bool(code)
-
-
-def test_what_a_run_prints_is_for_the_owner_alone(comparison, tmp_path):
-    """When it was, and how many records are bad, is in no ε."""
-    job, name = comparison().searches[0], "FedAvg-rate0.002-seed10000.log"
-    ended = SimpleNamespace(run=lambda command, stdout, **options: stdout.write(b"3 records are there twice\n") and 0)
-    for _ in range(2):
-        jobs._run(job, 1, ended)
-    [log] = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"twice" in path.read_bytes()]
-    assert log == tmp_path / "out" / "search" / "private" / name
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (log.parent, log)] == [0o700, 0o600]
-    assert log.read_text().splitlines() == [NOT_FOR_PUBLICATION, *["3 records are there twice"] * 2]
-
-
-def test_a_full_disk_is_told(comparison, tmp_path):
-    (tmp_path / "out").write_text("")  # no folder can be made in a file
-    with pytest.raises(CheckpointError, match=r"out/search: the runs of a comparison cannot be kept.*the same command"):
-        jobs.work(comparison().searches[:1], 1, str)
 
 
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):

@@ -12,19 +12,8 @@ from murmura.compare.alike import made_unlike, on_other_records
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import (
-    RUNS,
-    SEARCH,
-    Job,
-    looks_for,
-    require_done,
-    require_own,
-    require_same,
-    require_same_records,
-    shared_states,
-    side_by_side,
-    work,
-)
+from murmura.compare.jobs import RUNS, SEARCH, Job, require_done, shared_states, work
+from murmura.compare.kept import looks_for, require_own, require_same, require_same_records, side_by_side
 from murmura.compare.outcome import ArmResult, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,27 +19,15 @@ from threading import Lock
 from typing import Any
 
 from murmura import atomic
-from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
-from murmura.compare.config import RATE
-from murmura.config import leaves, shown
-from murmura.errors import CheckpointError, MurmuraError, RunError, explaining
-from murmura.experiment.augmenting import opened
+from murmura.errors import RunError, explaining
 from murmura.experiment.config import Experiment
-from murmura.experiment.inputs import require_same_inputs
-from murmura.experiment.prepare import Plan
-from murmura.measure.evaluation_set import record_set
 from murmura.progress import clock, say
-from murmura.runs import jsontext
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import NOT_FOR_PUBLICATION, PRIVATE, REPORT, STATES
 from murmura.runs.record import read
 from murmura.training.states import SHARED
-from murmura.units import listing
 
-_RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder", "chosen_by")
-_SPEED = {f"run.{key}" for key in _RUN}
-"""Options that change no result, or only how the run is called."""
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
 RUNS, SEARCH = "runs", "search"
@@ -48,10 +36,6 @@ FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
 _AGAIN = "Fix what they report, and give the same command again: it keeps finished runs, and resumes the others."
-_ELSEWHERE = (
-    "Give another folder (--out). Where an ε is promised, name this run and the arm's search in run.chosen_by of the "
-    "file: they count there too, and removing them does not undo what they have spent."
-)
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -108,124 +92,6 @@ class Job:
     @property
     def title(self) -> str:
         return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
-
-
-def require_own(folder: Path) -> None:
-    """Hold a comparison's folder to being no file and no run's, and what would be written there to an earlier one's.
-
-    Raises:
-        CheckpointError: it is not; nothing of it is touched.
-    """
-    fix = "Give the comparison another one (--out, or compare.folder)."
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError("this is a file, and a comparison is kept in a folder", where=str(folder), fix=fix)
-    if RunFolder(folder).holds_run:
-        raise CheckpointError("a run is kept in this folder", where=str(folder), fix=fix)
-    there = [name for name in WRITTEN if (folder / name).exists()]
-    if there and not _is_comparison(folder):
-        what = f"{listing(there)} is here already, and no comparison has written it"
-        raise CheckpointError(what, where=str(folder), fix=fix)
-
-
-def _is_comparison(folder: Path) -> bool:
-    """Whether a comparison has left its figures here, or a run. Any folder may have one called ``runs``."""
-    kept = (run for name in (RUNS, SEARCH) for run in (folder / name).glob("*"))
-    return "murmura" in _figures(folder) or any(RunFolder(run).holds_run for run in kept)
-
-
-def side_by_side(folder: Path) -> int:
-    """Most runs that shared the machine when an earlier command made this comparison; 1 where that is not known."""
-    found = _figures(folder).get("at_once")
-    return found if isinstance(found, int) else 1
-
-
-def _figures(folder: Path) -> dict[str, Any]:
-    """What a comparison has left; nothing where that cannot be read."""
-    try:
-        found = jsontext.loads((folder / FIGURES).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
-    """Hold runs that are there already to what would be run, and to the files that it would read.
-
-    Args:
-        rates: of which they may have any, where it is not known yet which it will be; if not given, their own alone.
-
-    Raises:
-        CheckpointError: a folder holds another experiment, or one that has read something else; nothing of it is
-            touched.
-        DataError, ConfigError: the pool of [augment] is not there, or is not what is asked for.
-    """
-    for job in jobs:
-        kept = RunFolder(job.folder)
-        if not kept.holds_run:
-            continue
-        # Read as an experiment, a run of an earlier version has the defaults of options that came later; and it has
-        # written out what its pool was made with.
-        asked, _ = opened(job.experiment)
-        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
-        # A finished search was measured in its last round, however often besides.
-        no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
-        no_matter |= {"evaluation.sample"} if job.searching else set()  # by which no rate is chosen
-        no_matter |= {RATE} if there.get(RATE) in rates else set()
-        for key in sorted({*there, *wanted} - no_matter):
-            if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
-                asks = " or ".join(map(shown, rates)) if key == RATE and rates else shown(wanted.get(key))
-                what = f"this run has {key} = {shown(there.get(key))}, and the comparison asks for {asks}"
-                fix = _ELSEWHERE
-                if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
-                    what += ", the best of the rates as the search has it now"
-                    fix = f"To keep these runs, leave {asks} out of the arm's rates. Or: {fix}"
-                raise CheckpointError(what, where=str(job.folder), fix=fix)
-        if kept.metrics.exists():
-            require_same_inputs(kept, asked)
-
-
-def looks_for(arm: Candidate, folder: Path) -> bool:
-    """Whether a run of a search is one for an arm, by its experiment, whatever that was called; true where that cannot
-    be read."""
-    try:
-        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
-    except MurmuraError:
-        return True
-    keys = {key for key in {*there, *wanted} - {RATE, "run.seed"} if not key.startswith("evaluation.")}
-    return all(there.get(key) == wanted.get(key) or wanted.get(key) in ("auto", None) for key in keys)
-
-
-def require_same_records(job: Job, plan: Plan) -> None:
-    """Hold a finished run to the records that it would be made with now, where files do not tell: of a hub's data set.
-
-    Args:
-        plan: of a dry run, which has no encoder: where one shares records out, they are not compared.
-
-    Raises:
-        CheckpointError: one of them has changed since.
-    """
-    records = None if plan.decided.data.may_cluster else plan.records
-    if not job.finished or records is None:
-        return
-    try:
-        hold_to_digests(RunFolder(job.folder), records.planted.sites)
-    except MurmuraError as error:
-        raise _on_others(job, f"{error.what} ({error.where})") from None
-    noted = read(job.folder).measured
-    heldout = record_set(records.public.heldout, secret=False).digest
-    if noted is not None and noted.heldout.digest not in (None, heldout):
-        raise _on_others(job, "it was measured on other held-out records than there are now")
-
-
-def _on_others(job: Job, what: str) -> CheckpointError:
-    what = f"this run cannot be compared with others: {what}"
-    fix = "Bring it back as it was, or give another folder (--out)."
-    return CheckpointError(what, where=str(job.folder), fix=fix)
-
-
-def _deciding(text: str) -> dict[str, Any]:
-    """The options in an experiment's file that its results depend on, by their full names."""
-    return {key: value for key, value in leaves(tomllib.loads(text)) if key not in _SPEED}
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""The runs of a comparison: what each is, what they share, and how they are carried out."""
+
+import os
+import re
+import stat
+from types import SimpleNamespace
+
+import pytest
+
+from murmura.compare import jobs
+from murmura.errors import CheckpointError
+from murmura.progress import clock
+from murmura.runs.folder import RunFolder
+from murmura.runs.names import NOT_FOR_PUBLICATION
+from murmura.training.states import SHARED
+from tests.augment.public import embedded_pool, public, save_encoder
+from tests.compare.conftest import ARMS, RATES
+
+
+def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(comparison, begun, monkeypatch, tmp_path):
+    found, plain, place = [], jobs._run, tmp_path / "out" / ".murmura-states"
+
+    def watched(job, at_once, under_way):
+        done = plain(job, at_once, under_way)
+        found.append({file.name for file in place.rglob("*.safetensors")})
+        assert all(one.stat().st_mode & 0o077 == 0 for one in (place, place / "states"))  # nobody else may look in
+        return done
+
+    monkeypatch.setattr(jobs, "_run", watched)
+    high = {"lora": {"layers": "last 1"}}
+    deep = comparison(rates=[], seeds=1, arms=[arm | high for arm in ARMS])
+    outcome = deep.carry_out(1, deep.check())
+    assert found[0] and found[1] == found[0]
+    assert any("the time of a run also depends on its arm's place in the file" in told for told in outcome.remarks)
+    assert not place.exists() and SHARED not in os.environ
+
+
+def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):
+    embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
+    sent = {"strategy": "random", "pool": str(tmp_path / "pool"), "records": 2}
+    high, found, plain = {"lora": {"layers": "last 1"}}, [], jobs._run
+    place = tmp_path / "out" / ".murmura-states"
+
+    def watched(job, at_once, under_way):
+        done = plain(job, at_once, under_way)
+        found.append(len({file.name.split("-")[0] for file in place.rglob("*.safetensors")}))  # of what they are
+        return done
+
+    monkeypatch.setattr(jobs, "_run", watched)
+    deep = comparison(rates=[], seeds=1, arms=[ARMS[0] | high, {"name": "more", "augment": sent} | high])
+    outcome = deep.carry_out(1, deep.check())
+    assert outcome.results[1].runs[0].augment[-1].rows == 4
+    heldout = len((tmp_path / "heldout.jsonl").read_text().splitlines())
+    assert found == [8 + 8 + heldout] * 2
+
+
+def test_a_search_measures_once_before_training_and_once_at_its_end(comparison):
+    long = comparison(arms=[{"name": "long", "method": {"name": "fedit", "rounds": 3}}])
+    [searched, run] = long.searches[0], long.runs({"long": RATES[0]})[0]
+    assert (searched.experiment.evaluation.every, run.experiment.evaluation.every) == (3, 1)
+
+
+def test_a_search_goes_by_all_rounds_of_a_run_also_where_one_comes_after_those_of_asking(comparison, table):
+    table["evaluation"] = {"uploads": 0}
+    texts = {"name": "pretext", "rounds": 3, "public": "public.jsonl", "noise_multiplier": 1.0}
+    [searched, *_] = comparison(arms=[{"name": "texts", "method": texts}]).searches
+    assert searched.experiment.method.total_rounds == 4 == searched.experiment.evaluation.every
+
+
+def test_time_left_is_what_the_same_arms_took(monkeypatch):
+    def job(arm, wall=1.0, finished=False):
+        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, folder=wall)
+
+    monkeypatch.setattr(jobs, "read", lambda wall: SimpleNamespace(totals={"wall": wall}))
+    runs = [job("quick"), job("slow", wall=100.0), job("new"), job("quick"), job("slow")]
+    watch = jobs._Watch(runs, before=[job("slow", wall=300.0, finished=True)], at_once=2)
+    watch.done(runs[0], 10.0)
+    # One quick and two slow ones, by the search for a rate, and a new one, as long as the others on average.
+    assert watch.words == f"1 of 5 runs done, about {clock((10 + 2 * 300 + 155) / 2)} left"
+    watch.done(runs[1], 40.0)  # the rest of a run that had been begun before
+    watch.done(runs[3], None)  # it failed
+    assert watch.words == f"3 of 5 runs done, about {clock((100 + 55) / 2)} left"  # a run of its own counts alone
+    nothing = jobs._Watch(runs, [], 2)
+    nothing.done(runs[0], None)
+    assert nothing.words == "1 of 5 runs done"
+
+
+def test_a_run_that_was_begun_goes_on(comparison, monkeypatch, capsys):
+    job, commands = comparison().searches[0], []
+    under_way = SimpleNamespace(run=lambda command, **options: commands.append(command) or 0)
+    jobs._run(job, 1, under_way)
+    RunFolder(job.folder).checkpoint.mkdir(parents=True)
+    RunFolder(job.folder).config.write_text(job.experiment.dump())
+    jobs._run(job, 1, under_way)
+    assert [command[-1] == "--resume" for command in commands] == [False, True]
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"{job.title}: begins" in first and f"{job.title}: goes on" in second
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (0, ""),
+        (2, "lr: no number\nIt ended with exit code 2."),
+        (-9, "lr: no number\nIt was killed.*--jobs"),
+        (-15, ".*by SIGTERM"),
+    ],
+)
+def test_a_run_that_could_not_say_what_ended_it(comparison, code, told):
+    def ended(command, stdout, **options):
+        stdout.write(b"lr: no number\n")
+        return code
+
+    _, problem = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
+    assert re.match(f"(?s){told}", problem) and bool(problem) == bool(code)
+
+
+def test_what_a_run_prints_is_for_the_owner_alone(comparison, tmp_path):
+    """When it was, and how many records are bad, is in no ε."""
+    job, name = comparison().searches[0], "FedAvg-rate0.002-seed10000.log"
+    ended = SimpleNamespace(run=lambda command, stdout, **options: stdout.write(b"3 records are there twice\n") and 0)
+    for _ in range(2):
+        jobs._run(job, 1, ended)
+    [log] = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"twice" in path.read_bytes()]
+    assert log == tmp_path / "out" / "search" / "private" / name
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (log.parent, log)] == [0o700, 0o600]
+    assert log.read_text().splitlines() == [NOT_FOR_PUBLICATION, *["3 records are there twice"] * 2]
+
+
+def test_a_full_disk_is_told(comparison, tmp_path):
+    (tmp_path / "out").write_text("")  # no folder can be made in a file
+    with pytest.raises(CheckpointError, match=r"out/search: the runs of a comparison cannot be kept.*the same command"):
+        jobs.work(comparison().searches[:1], 1, str)
