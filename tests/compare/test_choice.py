@@ -31,6 +31,24 @@ def test_without_limits_the_best_utility_is_taken(arms):
     assert "no ε guaranteed, 13.5 MB travel" in found.sentences[0]
 
 
+def test_of_arms_that_are_exactly_as_good_what_leaks_least_is_taken_and_then_what_sends_least(tmp_path):
+    first = result(tmp_path, "first", [2.1, 2.0, 2.2], [0.9, 0.9, 0.9])
+    # The same values in another order, of which a sum of floats may make another mean.
+    leaks_less = result(tmp_path, "leaks less", [2.2, 2.1, 2.0], [0.7, 0.7, 0.7])
+    sends_less = replace(leaks_less, arm="sends less", runs={s: _sending(1, run) for s, run in leaks_less.runs.items()})
+    unknown = result(tmp_path, "not attacked", [2.1, 2.0, 2.2])
+    worse = result(tmp_path, "worse", [2.3, 2.2, 2.4], [0.5, 0.5, 0.5])
+    found = chosen([first, unknown, leaks_less, sends_less, worse])
+    assert found.arm == "sends less"
+    assert found.sentences[1].startswith("Exactly as good: first, not attacked and leaks less. Of these, what leaks")
+    assert chosen([unknown, first]).arm == "first"
+    assert not any("Exactly" in told for told in chosen([leaks_less, worse]).sentences)
+
+
+def _sending(count, run):
+    return replace(run, totals={**run.totals, "bytes_up": count, "bytes_down": count})
+
+
 def test_what_is_better_but_breaks_a_limit_is_named_with_how_much_better_it_is(arms):
     found = chosen(arms, max_leakage=0.85)
     assert found.arm == "mixed"

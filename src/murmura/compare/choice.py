@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isclose
 
 from murmura.compare.config import Limits
 from murmura.compare.outcome import LEAKAGE, ArmResult, better, compared
@@ -27,7 +28,8 @@ class Recommendation:
 
 
 def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommendation:
-    """Of the arms that keep the limits the one with the best utility, by its mean.
+    """Of the arms that keep the limits the one with the best utility, by its mean; of several with the very same the
+    one that leaks least, and then that which sends least.
 
     Args:
         results: arms with finished runs.
@@ -40,8 +42,12 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
     if not within:
         why = "; ".join(f"{arm}: {listing(reasons)}" for arm, reasons in broken.items())
         return Recommendation(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
-    taken = max(within, key=_worth)
+    best = max(map(_worth, within))
+    level = [one for one in within if isclose(_worth(one), best, rel_tol=1e-9)]  # as means of the same shares are
+    taken = min(level, key=lambda one: (inf if one.most_leakage is None else one.most_leakage, one.bytes))
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
+    if same := [one.arm for one in level if one is not taken]:
+        told.append(f"Exactly as good: {listing(same)}. Of these, what leaks least is taken, and then what sends least.")
     told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
