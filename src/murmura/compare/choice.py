@@ -47,7 +47,7 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
     taken = min(level, key=lambda one: (inf if one.most_leakage is None else one.most_leakage, one.bytes))
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     if same := [one.arm for one in level if one is not taken]:
-        told.append(f"Exactly as good: {listing(same)}. Of these, what leaks least is taken, and then what sends least.")
+        told.append(f"Exactly as good: {listing(same)}. Of these, what leaks least is taken, then what sends least.")
     told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])

@@ -98,6 +98,8 @@ def conclude(
         where=url or HERE,
         questions=len(compared),
         source=source,
+        private=private,
+        site=site,
         **judged(judge, compared, transcript),
     )
     if found.refused == found.asked and isinstance(judge, Endpoint) and judge.refusal is not None:

@@ -25,6 +25,8 @@ class Judgement:
         asked: Verdicts that were asked for, two for each question.
         turned: Questions whose outcome changed with the order of the answers.
         first: Of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.
+        private: Whether the questions came out of the sites' records.
+        site: Whose own adapter has answered; None where an adapter of all sites has.
     """
 
     against: str
@@ -38,6 +40,8 @@ class Judgement:
     first: float | None
     source: str = ""
     refused: int = 0
+    private: bool = False
+    site: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,15 @@ def figures_of(run: RunRecord) -> list[Block]:
     found: list[Block] = []
     for one in run.judged:
         found += [table(one), *map(note, doubts(one))]
+        if run.last.privacy and (reasons := uncovered(one)):
+            found.append(note(f"No ε covers these figures: {'; '.join(reasons)}."))
     return found
+
+
+def uncovered(one: Judgement) -> list[str]:
+    """Why what a judge preferred tells of private records beside any ε."""
+    told = ["the questions and their reference answers come out of the sites’ records"] * one.private
+    return told + [f"site {one.site} has answered by an adapter of its own"] * bool(one.site)
 
 
 def table(one: Judgement) -> Table:

@@ -1,0 +1,27 @@
+import pytest
+
+from murmura.report.sections.judged import judged
+from murmura.runs.folder import RunFolder
+from murmura.runs.judgement import Judgement
+from tests.report.blocks import said
+from tests.report.runs import PROMISE, metrics, rows_of, write_run
+
+
+def page(tmp_path, last, **judgement):
+    path, counts = write_run(tmp_path / "a", rows=[metrics(0), last]), {"overall": {"win": 1, "tie": 0, "lose": 0}}
+    RunFolder(path).write_judgement("x", Judgement("b", "m", "here", 1, counts, 0, 2, 0, None, **judgement))
+    return said(judged(rows_of(path)))
+
+
+@pytest.mark.parametrize(
+    ("judgement", "why"),
+    [
+        ({"private": True}, "the questions and their reference answers come out of the sites’ records"),
+        ({"site": "heart"}, "site heart has answered by an adapter of its own"),
+    ],
+)
+def test_what_no_epsilon_covers_of_a_judgement_is_told_where_one_is_promised(tmp_path, judgement, why):
+    promising = metrics(1, **PROMISE)
+    assert f"No ε covers these figures: {why}." in page(tmp_path / "told", promising, **judgement)
+    assert "No ε covers" not in page(tmp_path / "public", promising)
+    assert "No ε covers" not in page(tmp_path / "no ε", metrics(1), **judgement)
