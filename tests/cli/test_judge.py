@@ -88,6 +88,7 @@ def test_of_sites_that_keep_their_adapters_one_is_named(tmp_path, llama_folder, 
     assert "--site heart | skin" in invoke(*words).output
     refused = invoke(*words, "--site", "heart")
     assert refused.exit_code == 2 and "keeps for itself" in refused.output and Judge.asked == []
+    assert "none is called 'lung'" in invoke(*words, "--site", "lung").output
     for site in ("heart", "skin"):
         found = invoke(*words, "--site", site, "--send-private")
         assert found.exit_code == 0, found.output
@@ -125,6 +126,7 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     words = (folder, "--endpoint", server, "--model", "m", "--tokens", 3, "--yes")
     refused = invoke(*words)
     assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
+    assert "one adapter is for all sites here. Leave it out" in invoke(*words, "--site", "heart").output
     assert runs.read(folder).posted == ()
     assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
     (folder / "public.jsonl").write_text('{"instruction": "what is rash", "output": ""}\n')

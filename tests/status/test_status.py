@@ -171,6 +171,24 @@ def test_a_run_with_secret_cohorts_is_shown_to_its_owner_alone(make, seen):
     assert look(folder).published.state == "finished"
 
 
+@pytest.mark.parametrize(("secret", "why"), [({"all": True, "sites": True}, "secret cohorts"), (None, "not noted yet")])
+def test_neither_is_one_that_waits_for_sites_or_gave_up_on_them(tmp_path, monkeypatch, secret, why):
+    folder = write_run(tmp_path / "private", rows=[{"round": 0}])
+    (folder / SUMMARY).unlink()
+    (folder / "checkpoint").mkdir()
+    if secret:
+        RunFolder(folder).write_live({"round": 1, "secret": secret})
+    RunFolder(folder).write_expected(["heart"])
+    for runs, state in ((True, "waiting"), (False, "stopped")):
+        monkeypatch.setattr("murmura.status.status.is_running", lambda folder, runs=runs: runs)
+        assert look(folder).state == state
+        with pytest.raises(CheckpointError, match=why):
+            _ = look(folder).published
+    RunFolder(folder).write_live({"secret": {"all": False, "sites": False}})
+    RunFolder(folder).write_expected(["heart"])
+    assert look(folder).published.state == "stopped"
+
+
 def get(folder, path):
     """What the page's application answers: status and text."""
     environ, said = {"PATH_INFO": path, "wsgi.input": io.BytesIO()}, []

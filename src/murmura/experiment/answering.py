@@ -25,7 +25,8 @@ def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> 
     """
     given = experiment.data.fields
     if experiment.data.kind == "preference":
-        fields = {"instruction": given.get("prompt", "prompt"), "input": ""}
+        column = given.get("prompt", "prompt")
+        fields = {"instruction": column} | ({"input": ""} if column == "input" else {})
     else:
         fields = {name: column for name, column in given.items() if name in ("instruction", "input")}
     return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming="")

@@ -142,6 +142,11 @@ class Plan:
         return self.guarantee.plan if self.guarantee else None
 
     @property
+    def protects_sites(self) -> bool:
+        """Whether what the run promises is of whole sites."""
+        return self.guarantee is not None and self.guarantee.unit == "site"
+
+    @property
     def owned(self) -> Mapping[str, Sequence[Any]] | None:
         """Records of each site that would take part, as far as it is known which ones fit."""
         people = self.records.planted if self.records else self.gathered

@@ -12,10 +12,28 @@ from murmura.experiment.answering import questions
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import process_context
 from murmura.experiment.prepare import records_of
-from murmura.experiment.trained import Trained
+from murmura.experiment.trained import Trained, adapter_of
 from murmura.experiment.validate import method_of
 from murmura.judge.judging import Compared
+from murmura.report.content import capital
 from murmura.runs.folder import RunFolder
+from murmura.units import listing
+
+
+def require_site(run: Path, other: Path | None, site: str) -> None:
+    """Hold the name of a site to there being such a one in a run whose sites keep adapters of their own.
+
+    Args:
+        other: the run that the first is compared with; None for its own model before training.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    keeping = [one for one in (run, other) if one is not None and RunFolder(one).sites_with_adapters]
+    if not keeping:
+        raise ConfigError("one adapter is for all sites here", where=f"--site {site}", fix="Leave it out.")
+    for one in keeping:
+        adapter_of(RunFolder(one), site)
 
 
 def require_sendable(experiment: Experiment, run: Path, file: Path | None, site: str | None, *, private: bool) -> None:
@@ -30,22 +48,17 @@ def require_sendable(experiment: Experiment, run: Path, file: Path | None, site:
         ConfigError: the run's held-out records were its sites' own, or a site's own adapter answers, which no ε covers,
             and ``private`` does not say to send them.
     """
-    if private:
-        return
-    if site is not None:
-        what = f"an endpoint would see answers by the adapter that '{site}' keeps for itself"
-        fix = "Judge on this machine (--by), or say --send-private."
-        raise ConfigError(what, where=str(run), fix=fix)
-    if experiment.data.heldout is None and file is None:
-        what = (
-            "the run's held-out questions were taken out of its sites' private records, and an endpoint would see them"
-        )
-        fix = "Give --questions FILE with public ones, judge on this machine (--by), or say --send-private."
-        raise ConfigError(what, where=str(run), fix=fix)
+    heldout = experiment.data.heldout is None and file is None
+    seen = ["the run's held-out questions, which were taken out of its sites' private records"] * heldout
+    seen += [f"answers by the adapter that '{site}' keeps for itself"] * (site is not None)
+    if seen and not private:
+        ways = ["give --questions FILE with public ones"] * heldout + ["judge on this machine (--by)"]
+        fix = capital(f"{', '.join(ways)}, or say --send-private.")
+        raise ConfigError(f"an endpoint would see {listing(seen)}", where=str(run), fix=fix)
 
 
 def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) -> list[Instruction]:
-    """Questions of a file, or the run's held-out ones as it was measured on them; without their outputs.
+    """Questions of a file, or the held-out ones that the run was measured on; none twice, and without their outputs.
 
     Args:
         file: of questions; None for the held-out ones.
@@ -68,7 +81,7 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
         raise DataError(
             "there is no question", where=str(file or experiment.data.heldout), fix="Give --questions FILE."
         )
-    return found[:most]
+    return list(dict.fromkeys(found))[:most]  # greedy answers and verdicts would be the same again
 
 
 def answered(
@@ -85,8 +98,6 @@ def answered(
         ConfigError: no such run is named, or it has no such site.
     """
     kept = [bool(RunFolder(one).sites_with_adapters) for one in (run, other) if one is not None]
-    if site is not None and not any(kept):
-        raise ConfigError("one adapter is for all sites here", where=f"--site {site}", fix="Leave it out.")
     trained = Trained.load(run, site if kept[0] else None)
     adapters = [trained.after] if other is not None else [trained.after, trained.before]
     written = trained.answers(asked, adapters, tokens)

@@ -294,6 +294,11 @@ class RunFolder:
         elif self.config.exists():
             self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
+    def write_expected(self, sites: Sequence[str]) -> None:
+        """For which sites the run waits, beside what it has noted before of what others may see."""
+        before = files.state(self.path / names.CHECKPOINTS / names.LIVE)
+        self.write_live({"expected": list(sites), **{key: before[key] for key in ("secret",) if key in before}})
+
     def sent(self) -> dict[str, Any]:
         """What ``write_sent`` wrote last; nothing where it did not, or a failure of power has left no more of it."""
         return files.state(self._sent)

@@ -100,7 +100,8 @@ class Exclusions:
         overlap: held-out ones that a site has too; only with ``data.skip_bad``. Not told where an ε is promised.
         heldout: ones of the file ``data.heldout`` that do not fit the model.
         train: such ones of one file that is shared out, which are no site's. Not told where an ε is promised.
-        person_at: at how many sites one person has records, at most; only where persons are told apart (``data.user``).
+        person_at: at how many sites one person has records, at most; only where persons are told apart
+            (``data.user``). Not told where the run protects whole sites.
     """
 
     bad: int | None

@@ -45,8 +45,7 @@ class Status:
         caveat: what makes that worth less than it looks.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
         seconds_left: at the pace of the last rounds.
-        secret_cohorts: its ε counts on nobody knowing whom a round asks.
-        timeless: how long rounds take is for the run's owner alone.
+        withheld: why nobody but the run's owner may watch it before its end, in words; empty: anybody may.
     """
 
     name: str
@@ -69,8 +68,7 @@ class Status:
     figures: Mapping[str, float] = field(default_factory=dict)
     measured: int | None = None
     seconds_left: float | None = None
-    secret_cohorts: bool = False
-    timeless: bool = False
+    withheld: str = ""
 
     @property
     def published(self) -> Status:
@@ -80,9 +78,8 @@ class Status:
             CheckpointError: that is nothing before the end of a run that promises an ε: to see when a round ends, or an
                 answer comes, would be to see how many records it has read, or how many sites it has asked.
         """
-        if (self.secret_cohorts or self.timeless) and self.state != "finished":
-            why = "its ε counts on secret cohorts" if self.secret_cohorts else "how long it takes tells of records"
-            what = f"before the run has ended nobody but its owner may watch it: {why}"
+        if self.withheld and self.state != "finished":
+            what = f"before the run has ended nobody but its owner may watch it: {self.withheld}"
             raise CheckpointError(what, where=self.name, fix="Look at it yourself: `murmura status RUN`.")
         return self
 
@@ -101,14 +98,12 @@ def look(folder: Path) -> Status:
     experiment = files.toml(files.text(config) or "", config)
     run, method = experiment.get("run", {}), experiment.get("method", {})
     rows = [row for _, row in files.lines(folder / names.METRICS)]
-    secret = live.get("secret", {})
     up, down = _traffic(folder, rows)
     found = Status(
         name=str(run.get("name") or folder.resolve().name),
         method=str(method.get("name", "")),
         state=_state(folder, live),
-        secret_cohorts=bool(secret.get("sites")),
-        timeless=bool(secret.get("all")),
+        withheld=_withheld(live.get("secret")),
         rounds=live.get("rounds") or method.get("rounds"),
         bytes_up=up,
         bytes_down=down,
@@ -131,6 +126,19 @@ def look(folder: Path) -> Status:
         events=tuple(live.get("events", ())),
         seconds_left=_seconds_left(_timed(folder) or rows, found.rounds, live),
     )
+
+
+def _withheld(secret: Mapping[str, bool] | None) -> str:
+    """Why nobody else may watch a run.
+
+    Args:
+        secret: what the run has noted of that; None before it has.
+    """
+    if secret is None:
+        return "what others may see of it is not noted yet"
+    if secret["sites"]:
+        return "its ε counts on secret cohorts"
+    return "how long it takes tells of records" if secret["all"] else ""
 
 
 def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | None:

@@ -83,18 +83,22 @@ def test_what_was_trained_is_asked_and_judged(made, tmp_path):
     """The model answers prompts in the template of the run, greedily, as one that was tuned on instructions does."""
     made_run = made({"rounds": 1}, run={"decode_dtype": "model"}, training={"lr": 0.3})
     folder, out = run(made_run).folder, tmp_path / "answers.jsonl"
-    file = write_lines(tmp_path / "new.jsonl", [{"prompt": pair["prompt"]} for pair in pairs(30, 31)])
+    file = write_lines(
+        tmp_path / "new.jsonl", [{"prompt": pair["prompt"], "input": "at night"} for pair in pairs(30, 31)]
+    )
     found = CliRunner().invoke(app, ["answer", str(folder), str(file), "--out", str(out), "--tokens", "8"])
     assert found.exit_code == 0, found.output
     trained = Trained.load(folder)
     model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(made_run.model.name), folder / "adapter")
     for pair, row in zip(pairs(30, 31), map(json.loads, out.read_text().splitlines()), strict=True):
-        ids = trained.runtime.prompt_ids(template("alpaca").prompt(Instruction(pair["prompt"])))
+        ids = trained.runtime.prompt_ids(template("alpaca").prompt(Instruction(pair["prompt"], "at night")))
         written = model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)[0, len(ids) :]
         assert row["answer"] == trained.runtime.tokenizer.decode(written, skip_special_tokens=True).strip()
-        assert row["instruction"] == pair["prompt"] and row["input"] == ""
+        assert row["instruction"] == pair["prompt"] and row["input"] == "at night"
     asked = asked_of(trained.experiment, folder, None, 80)
     assert set(asked) == {Instruction(pair["prompt"]) for pair in pairs(*range(20, 26))}
+    twice = write_lines(tmp_path / "twice.jsonl", [{"prompt": "the fever"}] * 2)  # as where it has several pairs
+    assert asked_of(trained.experiment, folder, twice, 80) == [Instruction("the fever")]
     assert [one.question for one in answered(folder, None, asked, 4)] == [one.instruction for one in asked]
     chat = CliRunner().invoke(app, ["chat", str(folder), "--tokens", "4"], input="the fever\n")
     assert chat.exit_code == 0 and "> the fever" in chat.output

@@ -18,6 +18,7 @@ from murmura.synthesis.answers import Answers, Texts
 from murmura.tasks.document import DocumentReading
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
+from tests.experiment.small import write_lines
 from tests.methods.pretext.world import SITES, left, texts
 
 
@@ -253,6 +254,16 @@ def test_a_failure_of_power_does_not_make_paraphrases_that_have_left_unsent(make
 
 def failed(*_):
     raise MemoryError
+
+
+def test_paraphrases_protect_whole_sites_and_so_tell_no_persons_sites(make, llama_folder, tmp_path):
+    options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
+    for file in (tmp_path / "sites").glob("*.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        write_lines(file, [row | {"who": f"{file.stem}{k}" if k else "ann"} for k, row in enumerate(rows)])
+    asked = options | {"paraphraser": str(llama_folder), "paraphrase_tokens": 4}
+    result = run(make(asked, data={"user": "who", "records_per_user": 2}))
+    assert json.loads((result.folder / "data.json").read_text())["person_at"] is None
 
 
 def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_everybody(make, llama_folder, tmp_path):
