@@ -232,6 +232,25 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
         ]
 
 
+def test_only_runs_whose_times_are_told_count_as_sharing_the_machine(comparison, begun):
+    """Two search side by side, and then there is one alone."""
+    whole = comparison(seeds=1, arms=ARMS[:1])
+    assert not any("shared" in remark for remark in whole.carry_out(2, whole.check()).remarks)
+
+
+def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_yet(comparison, begun, monkeypatch):
+    whole, plain = comparison(rates=[], seeds=2), jobs._run
+
+    def the_reference_fails(job, at_once, under_way):
+        return (1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
+
+    with monkeypatch.context() as patch, pytest.raises(RunError):
+        patch.setattr(jobs, "_run", the_reference_fails)
+        whole.carry_out(4, whole.check())
+    other = comparison(rates=[], seeds=2, reference="private")
+    assert any("runs shared the machine" in remark for remark in other.carry_out(1, other.check()).remarks)
+
+
 @pytest.mark.parametrize(
     ("method", "training", "steps"),
     [

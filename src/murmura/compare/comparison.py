@@ -12,8 +12,8 @@ from murmura.compare.alike import made_unlike, on_other_records
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import RUNS, SEARCH, Job, require_done, shared_states, work
-from murmura.compare.kept import looks_for, require_own, require_same, require_same_records, side_by_side
+from murmura.compare.jobs import RUNS, SEARCH, Job, require_done, shared, shared_states, work
+from murmura.compare.kept import looks_for, require_own, require_same, require_same_records
 from murmura.compare.outcome import ArmResult, Tried, attacked_alike, best, guaranteed, tried
 from murmura.data.config import DataConfig
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
@@ -42,7 +42,7 @@ class Outcome:
         limits: the user's.
         choice: what to take under them.
         remarks: what to know before trusting it, in sentences.
-        at_once: most runs that have shared the machine.
+        at_once: most runs that have shared the machine with one of those that count.
         linear: of labelled records, the accuracy of a linear model by seed (``murmura.compare.linear``).
     """
 
@@ -166,7 +166,6 @@ class Comparison:
 
     def _carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         searches = self.searches
-        beside = max(side_by_side(self.folder), min(at_once, _left(searches)))
         failed = work(searches, at_once, _told)
         found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if _is_searched(arm)}
         rates = {arm.name: arm.rates[0] for arm in self.arms if not arm.rate_of and not _is_searched(arm)}
@@ -176,9 +175,8 @@ class Comparison:
         rates |= {arm.name: rates[arm.rate_of] for arm in self.arms if arm.rate_of in rates}
         jobs = self.runs(rates)
         require_same(jobs)
-        beside = max(beside, min(at_once, _left(jobs)))
         failed += work(jobs, at_once, _told, searches)
-        outcome = self._outcome(jobs, found, planned, beside)
+        outcome = self._outcome(jobs, found, planned)
         if outcome is None:
             others = dict.fromkeys(f"'{job.arm.name}'" for job in jobs if job.finished)
             instead = (
@@ -212,7 +210,7 @@ class Comparison:
         return [place for place in found if named.fullmatch(place.name) or any(looks_for(one, place) for one in own)]
 
     def _outcome(
-        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, Foreseen], at_once: int
+        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, Foreseen]
     ) -> Outcome | None:
         results = []
         for arm in self.arms:
@@ -248,7 +246,7 @@ class Comparison:
         remarks = _remarks(results, first.kind, self.config, self.arms)
         if missing := [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
-        if at_once > 1:
+        if (at_once := shared(jobs)) > 1:
             remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
         if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
             remarks.append(
@@ -260,11 +258,6 @@ class Comparison:
         return Outcome(
             self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, at_once, simple
         )
-
-
-def _left(jobs: Sequence[Job]) -> int:
-    """How many are to be run yet."""
-    return sum(not job.finished for job in jobs)
 
 
 def _is_searched(arm: Candidate) -> bool:

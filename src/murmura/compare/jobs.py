@@ -23,6 +23,7 @@ from murmura.compare.arms import Candidate
 from murmura.errors import RunError, explaining
 from murmura.experiment.config import Experiment
 from murmura.progress import clock, say
+from murmura.runs import files, jsontext
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import NOT_FOR_PUBLICATION, PRIVATE, REPORT, STATES
 from murmura.runs.record import read
@@ -33,6 +34,8 @@ _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choi
 RUNS, SEARCH = "runs", "search"
 """Folders in that of a comparison."""
 FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"
+AT_ONCE = "at_once.json"
+"""Beside runs: how many shared the machine with each at most, by the names of their folders."""
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
 _AGAIN = "Fix what they report, and give the same command again: it keeps finished runs, and resumes the others."
@@ -127,10 +130,10 @@ def work(
     if not open_ones:
         return []
     failed: list[tuple[Job, str]] = []
-    watch, under_way = _Watch(jobs, before, at_once), _UnderWay()
+    watch, under_way = _Watch(jobs, before, at_once), _UnderWay(jobs[0].folder.parent / AT_ONCE)
     pool = ThreadPoolExecutor(at_once)
     try:
-        waiting = {pool.submit(_run, job, at_once, under_way): job for job in open_ones}
+        waiting = {pool.submit(_beside, job, at_once, under_way): job for job in open_ones}
         for future in as_completed(waiting):
             job = waiting[future]
             seconds, problem = future.result()
@@ -185,11 +188,33 @@ def _times(jobs: Sequence[Job]) -> dict[str, list[float]]:
 
 
 class _UnderWay:
-    """The processes of runs that work now, which end when the comparison is ended."""
+    """The processes of runs that work now, which end when the comparison is ended.
 
-    def __init__(self) -> None:
+    Args:
+        file: where it is noted of each run with how many others, itself among them, it has shared the machine at most.
+    """
+
+    def __init__(self, file: Path) -> None:
         self._processes = set[subprocess.Popen[bytes]]()
         self._lock, self._ended = Lock(), False
+        self._file, self._now = file, set[str]()
+
+    @contextmanager
+    def sharing(self, job: Job) -> Iterator[None]:
+        """A run's time on the machine."""
+        name, again = job.folder.name, RunFolder(job.folder).holds_run
+        with self._lock:
+            self._now.add(name)
+            noted = {one: most for one, most in files.state(self._file).items() if one != name or again}
+            noted |= {one: max(noted.get(one, 1), len(self._now)) for one in self._now}
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with atomic.replacing(self._file) as stream:
+                stream.write(jsontext.dumps(noted).encode())
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._now.discard(name)
 
     def run(self, command: Sequence[str], **options: Any) -> int:
         """Run a command to its end, in a session of its own: a terminal's Ctrl-C is for the comparison, which hands it
@@ -216,18 +241,26 @@ class _UnderWay:
                 process.terminate()
 
 
+def shared(jobs: Sequence[Job]) -> int:
+    """Most runs that have shared the machine with one of these that are finished; 1 where that is not known."""
+    noted = [files.state(job.folder.parent / AT_ONCE).get(job.folder.name) for job in jobs if job.finished]
+    return max([1, *(most for most in noted if isinstance(most, int))])
+
+
+def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
+    """A run, among others."""
+    what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
+    with explaining(what, job.folder.parent, fix):
+        with under_way.sharing(job):
+            return _run(job, at_once, under_way)
+
+
 def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     """Seconds that a run took, and the end of what it printed where it failed.
 
     Args:
         under_way: what its process is among while it works.
     """
-    what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
-    with explaining(what, job.folder.parent, fix):
-        return _ran(job, at_once, under_way)
-
-
-def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     kept, began = RunFolder(job.folder), time.monotonic()
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     file = job.folder.with_name(f"{job.folder.name}.toml")
@@ -236,7 +269,7 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
         stream.write(job.experiment.dump().encode())
     again = ["--resume"] if kept.holds_run else []
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
-    shared = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
+    limited = {"OMP_NUM_THREADS": threads} if at_once > 1 else {}
     begins = f"{'goes on' if again else 'begins'}, and tells how far it is in {log}"
     say(f"{job.title}: {begins}", event="run begins", run=str(job.folder))
     if not log.exists() or not log.stat().st_size:  # the disk may have been full
@@ -244,7 +277,7 @@ def _ran(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     with log.open("ab") as output:
         code = under_way.run(
             [sys.executable, "-m", "murmura", "run", str(file), *again],
-            env={**os.environ, **shared},
+            env={**os.environ, **limited},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

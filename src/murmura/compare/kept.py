@@ -18,7 +18,7 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.inputs import require_same_inputs
 from murmura.experiment.prepare import Plan
 from murmura.measure.evaluation_set import record_set
-from murmura.runs import jsontext
+from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.units import listing
@@ -52,22 +52,8 @@ def require_own(folder: Path) -> None:
 def _is_comparison(folder: Path) -> bool:
     """Whether a comparison has left its figures here, or a run. Any folder may have one called ``runs``."""
     kept = (run for name in (RUNS, SEARCH) for run in (folder / name).glob("*"))
-    return "murmura" in _figures(folder) or any(RunFolder(run).holds_run for run in kept)
-
-
-def side_by_side(folder: Path) -> int:
-    """Most runs that shared the machine when an earlier command made this comparison; 1 where that is not known."""
-    found = _figures(folder).get("at_once")
-    return found if isinstance(found, int) else 1
-
-
-def _figures(folder: Path) -> dict[str, Any]:
-    """What a comparison has left; nothing where that cannot be read."""
-    try:
-        found = jsontext.loads((folder / FIGURES).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    figures: Any = files.state(folder / FIGURES)
+    return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)
 
 
 def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
