@@ -122,7 +122,9 @@ def test_an_audit_of_some_seeds_alone_keeps_no_limit(tmp_path):
     never = audited(result(tmp_path / "never", "N", [2.0, 2.0, 2.0]), made)
     once = result(tmp_path / "once", "O", [2.0, 2.0, 2.0], [0.55, 0.55, 0.55])
     only = {seed: run if seed == 0 else never.runs[seed] for seed, run in once.runs.items()}
-    assert broken_limits(never, limit) == ["its leakage was measured with 1 of 3 seeds"]
+    assert broken_limits(never, limit) == [
+        "its leakage was measured with 1 of 3 seeds (evaluation.attacks, or audit the others)"
+    ]
     assert broken_limits(audited(replace(once, runs=only), made), limit) == broken_limits(never, limit)
     assert broken_limits(audited(once, made), limit) == []
     assert choose([never], limit, "instruction").arm is None
@@ -135,3 +137,6 @@ def test_that_the_choice_was_not_audited_where_others_were_is_a_doubt(tmp_path):
     doubt = "It was not audited, and others were: an audit may find more."
     assert found.arm == "plain" and doubt in found.sentences
     assert doubt not in choose([plain, other], Limits(max_leakage=0.61), "instruction").sentences
+    once, thrice = audit(model={"RMIA": 0.5}), [audit(model={"RMIA": 0.7})] * 3
+    found = choose([audited(plain, once), audited(other, *thrice)], Limits(max_leakage=0.61), "instruction")
+    assert "It was audited with 1 seed, and others with 3: an audit may find more." in found.sentences

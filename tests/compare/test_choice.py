@@ -109,7 +109,9 @@ def test_what_exceeds_a_limit_is_written_as_more_than_it(tmp_path):
 
 def test_a_leakage_that_some_seeds_did_not_measure_keeps_no_limit(tmp_path):
     some = result(tmp_path, "some", [2.0, 2.0, 2.1], [0.5, None, None])
-    assert broken_limits(some, Limits(max_leakage=0.6)) == ["its leakage was measured with 1 of 3 seeds"]
+    assert broken_limits(some, Limits(max_leakage=0.6)) == [
+        "its leakage was measured with 1 of 3 seeds (evaluation.attacks, or audit the others)"
+    ]
 
 
 def test_what_leaks_is_by_the_attack_that_limits_are_held_against(arms):

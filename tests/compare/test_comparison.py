@@ -12,12 +12,13 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from murmura.augment import writing
+from murmura.compare import comparison as comparison_module
 from murmura.compare import jobs
 from murmura.compare.comparison import _remarks
 from murmura.compare.files import write
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done
 from murmura.compare.outcome import with_search
-from murmura.compare.view import markdown, section
+from murmura.compare.view import answers, markdown, section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import CheckpointError, ConfigError, RunError
@@ -26,7 +27,7 @@ from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.standing import rounded
 from murmura.report.card import run_card
 from murmura.report.content import ReportSection
-from murmura.report.in_short import in_short
+from murmura.report.in_short import COST, in_short
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
 from murmura.report.table import table as table_of
@@ -277,9 +278,11 @@ def test_runs_of_another_machine_or_in_other_numbers_are_told(comparison, begun)
     kept = first.folder / "runs" / "FedAvg-seed0" / ENVIRONMENT
     made = json.loads(kept.read_text())
     kept.write_text(json.dumps(made | {"device": "cuda: NVIDIA H200", "training_precision": "bfloat16"}))
-    told = " ".join(first.carry_out(1, first.check()).remarks)
-    assert "Not all runs were made alike (cuda: NVIDIA H200 in bfloat16" in told and ": FedAvg; cpu" in told
-    assert "times cannot be compared" in told
+    outcome = first.carry_out(1, first.check())
+    told = " ".join(outcome.remarks)
+    assert re.search(r"Not all runs were made alike \(cuda: NVIDIA H200, .* in bfloat16.*: FedAvg; cpu", told)
+    told = " ".join(answers(outcome).answers[COST])
+    assert "Times cannot be compared with one another: not all runs were made alike." in told
 
 
 def test_where_the_reference_has_failed_another_one_is_named(comparison, begun, monkeypatch):
@@ -401,6 +404,30 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
     assert "Every arm was run with seed 0, on the same records." in markdown(section(outcome))
     assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
+
+
+def test_what_was_to_be_run_is_not_said_to_have_been(comparison, begun, monkeypatch):
+    whole, plain = comparison(rates=[], seeds=1), jobs._run
+
+    def one_fails(job, at_once, under_way):
+        return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once, under_way)
+
+    monkeypatch.setattr(jobs, "_run", one_fails)
+    outcome = whole.carry_out(1, whole.check())
+    assert outcome.missing == ["private"]
+    assert "Every arm was to be run with seed 0, on the same records." in markdown(section(outcome))
+
+
+def test_a_reference_whose_search_came_to_nothing_is_told_with_what_to_do(comparison, begun, monkeypatch):
+    whole = comparison(seeds=1)
+    plain = comparison_module.best
+    nothing = lambda arm, tried: None if arm.name == "FedAvg" else plain(arm, tried)  # noqa: E731
+    monkeypatch.setattr(comparison_module, "best", nothing)
+    with pytest.raises(RunError, match="the search of FedAvg came to no finite figure at any of its rates") as caught:
+        whole.carry_out(1, whole.check())
+    assert (
+        caught.value.fix == "Give it other rates, or compare with an arm that has finished runs: --reference 'private'."
+    )
 
 
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):

@@ -55,13 +55,13 @@ def runtime(model, tokenizer, **options):
     )
 
 
-def perform(method, bench, folder, *, members=None, engine=LocalEngine, seed=0):
+def perform(method, bench, folder, *, members=None, engine=LocalEngine, seed=0, sample=0):
     """Run ``method`` to its end; returns the server and the fleet."""
     stream = Stream(seed)
     fleet = Fleet(connect(engine, members or sites(), method, bench, stream), verbs_of(method), Ledger(), stream)
     run = begun(folder)
-    public = EvaluationSet(INSTRUCTION, records("skin", 12)[10:], sample=1)
-    monitor = Monitor(bench, public, EvaluationConfig(attacks=False, sample=1), stream)
+    public = EvaluationSet(INSTRUCTION, records("skin", 12)[10:], sample=sample)
+    monitor = Monitor(bench, public, EvaluationConfig(attacks=False, sample=sample), stream)
     server = Server(bench, fleet, monitor, run, stream, bench.bank.initial(stream / "adapter"), method.rule)
     method.lead(server, fleet)
     return server, fleet

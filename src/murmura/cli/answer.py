@@ -16,7 +16,10 @@ def answer(
     run: Run,
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="Instructions: a JSONL, CSV, Excel or Parquet file; no output needed."),
+        typer.Argument(
+            metavar="FILE",
+            help="Instructions, or prompts where the run is on preferences: JSONL, CSV, Excel or Parquet.",
+        ),
     ],
     out: Annotated[
         Path | None,

@@ -76,7 +76,8 @@ def broken_limits(one: ArmResult, limits: Limits) -> list[str]:
             by = " (by an audit)" if one.most_leakage in [audit.auc for audit in one.audits] else ""
             found.append(f"its leakage is {_beyond(one.most_leakage, limits.max_leakage)}{by}")
         elif len(one.attacked) < len(one.runs):
-            found.append(f"its leakage was measured with {len(one.attacked)} of {several(len(one.runs), 'seed')}")
+            seeds = f"{len(one.attacked)} of {several(len(one.runs), 'seed')}"
+            found.append(f"its leakage was measured with {seeds} (evaluation.attacks, or audit the others)")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
         alike = size(one.bytes) == size(limits.max_bytes)
         found.append(f"{f'{count(one.bytes)} bytes' if alike else size(one.bytes)} travel")
@@ -129,8 +130,10 @@ def _doubts(taken: ArmResult, limits: Limits, measured: Sequence[ArmResult]) -> 
         reach = _beyond(most, limits.max_leakage)
         whose = " of an audit" if most in [audit.high for audit in taken.audits] else ""
         told.append(f"That its leakage keeps the limit is not certain: the 95 % interval{whose} reaches to {reach}.")
-    if limits.max_leakage is not None and not taken.audits and any(one.audits for one in measured):
-        told.append("It was not audited, and others were: an audit may find more.")
+    own, most = len(taken.audited), max(len(one.audited) for one in measured)
+    if limits.max_leakage is not None and own < most:
+        was = f"audited with {several(own, 'seed')}, and others with {most}" if own else "not audited, and others were"
+        told.append(f"It was {was}: an audit may find more.")
     if taken.edge:
         told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
     return told

@@ -43,6 +43,7 @@ class Outcome:
         choice: what to take under them.
         remarks: what to know before trusting it, in sentences.
         at_once: most runs that have shared the machine with one of those that count.
+        missing: arms without a finished run.
         linear: of labelled records, the accuracy of a linear model by seed (``murmura.compare.linear``).
     """
 
@@ -55,6 +56,7 @@ class Outcome:
     choice: Recommendation
     remarks: Sequence[str]
     at_once: int = 1
+    missing: Sequence[str] = ()
     linear: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -178,12 +180,12 @@ class Comparison:
         failed += work(jobs, at_once, _told, searches)
         outcome = self._outcome(jobs, found, planned)
         if outcome is None:
-            others = dict.fromkeys(f"'{job.arm.name}'" for job in jobs if job.finished)
-            instead = (
-                f"Or compare with an arm that has finished runs: --reference {' | '.join(others)}." if others else ""
-            )
-            require_done(failed, instead)
-            raise RunError("no run of the reference was finished", where=str(self.folder), fix=instead)
+            others = " | ".join(dict.fromkeys(f"'{job.arm.name}'" for job in jobs if job.finished))
+            instead = f"compare with an arm that has finished runs: --reference {others}." if others else ""
+            require_done(failed, f"Or {instead}" if others else "")
+            lost = "came to no finite figure at any of its rates, and so the reference has no run"
+            fix = f"Give it other rates{f', or {instead}' if others else '.'}"
+            raise RunError(f"the search of {self.reference} {lost}", where=str(self.folder), fix=fix)
         self.failed = failed
         return outcome
 
@@ -208,6 +210,11 @@ class Comparison:
         named = re.compile(rf"(?:{'|'.join(re.escape(one.slug) for one in own)})-rate[\d.e+-]+-seed\d+")
         found = sorted(place for place in (self.folder / SEARCH).glob("*") if RunFolder(place).holds_run)
         return [place for place in found if named.fullmatch(place.name) or any(looks_for(one, place) for one in own)]
+
+    @property
+    def reference(self) -> str:
+        """The arm that others are compared with."""
+        return self.config.reference or self.arms[0].name
 
     def _outcome(
         self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, Foreseen]
@@ -237,14 +244,15 @@ class Comparison:
                 )
             )
         results = attacked_alike(results)
-        reference = self.config.reference or self.arms[0].name
+        reference = self.reference
         first = next((one for one in results if one.arm == reference), None)
         if first is None:
             return None
         choice = choose(results, self.config.limits, first.kind)
         seeds, limits = self.config.chosen_seeds, self.config.limits
         remarks = _remarks(results, first.kind, self.config, self.arms)
-        if missing := [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]:
+        missing = [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]
+        if missing:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if (at_once := shared(jobs)) > 1:
             remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
@@ -256,7 +264,7 @@ class Comparison:
         labelled = [job for job in jobs if job.arm.name == reference and job.finished and first.kind == "labelled"]
         simple = linear.accuracies(labelled)
         return Outcome(
-            self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, at_once, simple
+            self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, at_once, missing, simple
         )
 
 

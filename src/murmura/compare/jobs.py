@@ -250,9 +250,8 @@ def shared(jobs: Sequence[Job]) -> int:
 def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     """A run, among others."""
     what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
-    with explaining(what, job.folder.parent, fix):
-        with under_way.sharing(job):
-            return _run(job, at_once, under_way)
+    with explaining(what, job.folder.parent, fix), under_way.sharing(job):
+        return _run(job, at_once, under_way)
 
 
 def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:

@@ -86,7 +86,8 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
                 fix = _ELSEWHERE
                 if key == RATE and not rates and not job.searching and len(job.arm.rates) > 1:
                     what += ", the best of the rates as the search has it now"
-                    fix = f"To keep these runs, leave {asks} out of the arm's rates. Or: {fix}"
+                    whose = f"'{job.arm.rate_of or job.arm.name}'"
+                    fix = f"To keep these runs, leave {asks} out of the rates of {whose}. Or: {fix}"
                 raise CheckpointError(what, where=str(job.folder), fix=fix)
         if kept.metrics.exists():
             require_same_inputs(kept, asked)

@@ -117,9 +117,14 @@ class ArmResult:
         return of_models(list(self.runs.values()))
 
     @property
+    def audited(self) -> list[int]:
+        """Seeds whose models were audited."""
+        return [seed for seed, run in self.runs.items() if of_models([run])]
+
+    @property
     def attacked(self) -> list[int]:
         """Seeds whose models were attacked, while the run went on or by an audit."""
-        return [seed for seed, run in self.runs.items() if seed in self.values(LEAKAGE) or of_models([run])]
+        return sorted({*self.values(LEAKAGE), *self.audited})
 
     @property
     def most_leakage(self) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from murmura.compare import audited, linear
+from murmura.compare.alike import made_unlike, on_other_records
 from murmura.compare.choice import Recommendation
 from murmura.compare.comparison import Outcome
 from murmura.compare.equal_utility import at_equal_utility
@@ -49,8 +50,9 @@ _DRAWN = 3  # seeds of an interval that is drawn: of two it is 13 standard error
 def section(outcome: Outcome) -> ReportSection:
     """Which arm to take, how they lie to each other, and every arm's figures."""
     seeds = f"{'seed' if len(outcome.seeds) == 1 else 'seeds'} {listing(list(map(str, outcome.seeds)))}"
-    was = "was to be run" if any(one.lacking for one in outcome.results) else "was run"
-    lead = f"Every arm {was} with {seeds}, on the same records."
+    was = "was to be run" if outcome.missing or any(one.lacking for one in outcome.results) else "was run"
+    apart = on_other_records([one for one in outcome.results if one.kind == outcome.kind])
+    lead = f"Every arm {was} with {seeds}{'' if apart else ', on the same records'}."
     if len(outcome.seeds) > 1:
         lead += (
             " Figures are means over them, with 95 % intervals (Student’s t); differences are paired by seed, and "
@@ -92,8 +94,14 @@ def _terms(outcome: Outcome) -> Definitions:
     return Definitions({**known, f"Against {outcome.reference}": _AGAINST, "On the frontier": _FRONTIER})
 
 
-_AGAINST = "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown."
-_FRONTIER = "Of arms that were attacked: none is as good in both utility and leakage and better in one, by their means."
+_AGAINST = (
+    "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown. (The sentences above "
+    "take an AUC below 0.5 for 0.5; these columns do not.)"
+)
+_FRONTIER = (
+    "Of arms that have both figures of each seed: none is as good in both utility and leakage and better in one, by "
+    "their means; an AUC below 0.5 counts as 0.5."
+)
 _EQUAL = (
     "A method that has learnt less leaks less. So here each arm stands beside the reference where both first were as "
     "good as both became at their best, seed by seed; between rounds that were measured a straight line is taken."
@@ -218,7 +226,7 @@ def answers(outcome: Outcome) -> FirstScreen:
         BETTER: (*outcome.choice.sentences, *_since_before(outcome), *beside),
         LEAKS: (*leaking, *audits, *apart, *beyond),
         PROMISED: (*promised(own), *contradicted(runs)),
-        COST: costs(own),
+        COST: costs(own, "not all runs were made alike" if made_unlike(outcome.results) else ""),
     }
     return FirstScreen(told, picture(outcome))
 

@@ -225,16 +225,38 @@ def costs(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     elif len(every) <= TOLD:
         told = (f"{'; '.join(f'{label}: {cost}' for label, cost in every.items())}.",)
     else:
-        timed = [one for one in standings if one.seconds]
-        same = not apart and len(timed) > 1 and len({size(one.sent or 0.0) for one in standings}) == 1
-        known = sorted(timed if same else standings, key=lambda one: (one.seconds if same else one.sent) or 0.0)
-        ends = [f"{_cost(one)} ({one.label})" for one in known[:1] + known[-1:]]
-        secret = [one.label for one in standings if same and not one.seconds]
-        untold = f" As much was sent for {listing(secret)}, of which no time is told." if secret else ""
-        told = (f"From {' to '.join(ends)}, by {'time' if same else 'what was sent'}.{untold}",)
+        told = _range(standings, bool(apart))
     return (*told, *([f"Times cannot be compared with one another: {apart}."] if apart else []))
 
 
+def _range(standings: Sequence[RowSummary], untimed: bool) -> tuple[str, ...]:
+    """What many rows cost, by the ends: of what was sent, or of time where as much was sent for all.
+
+    Args:
+        untimed: times cannot be compared.
+    """
+    known = sorted((one for one in standings if one.sent is not None), key=lambda one: one.sent or 0.0)
+    timed = sorted((one for one in standings if one.seconds and not untimed), key=lambda one: one.seconds or 0.0)
+    level = len({_sent(one) for one in standings}) == 1
+    if not level:
+        lacking = [one.label for one in standings if one.sent is None]
+        more = f" Traffic was not recorded for {listing(lacking)}." if lacking else ""
+        return (f"From {_ends(known)}, by what was sent.{more}",)
+    if len({duration(one.seconds or 0.0) for one in timed}) < 2:
+        return (f"{_sent(standings[0])}, for each of them.",)
+    secret = [one.label for one in standings if not one.seconds]
+    untold = f" As much was sent for {listing(secret)}, of which no time is told." if secret else ""
+    return (f"From {_ends(timed)}, by time.{untold}",)
+
+
+def _ends(known: Sequence[RowSummary]) -> str:
+    return " to ".join(f"{_cost(one)} ({one.label})" for one in (known[0], known[-1]))
+
+
+def _sent(one: RowSummary) -> str:
+    return "traffic not recorded" if one.sent is None else f"{size(one.sent)} sent{' (expected)' * one.expected}"
+
+
 def _cost(one: RowSummary) -> str:
-    sent = "traffic not recorded" if one.sent is None else f"{size(one.sent)} sent{' (expected)' * one.expected}"
+    sent = _sent(one)
     return sent if one.seconds is None else f"{sent}, {duration(one.seconds)}"

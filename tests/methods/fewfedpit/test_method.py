@@ -49,8 +49,8 @@ def made(**options):
     return build(parse_config({"name": "fewfedpit", **options}, "my.toml"))
 
 
-def fedavg(bench, folder, members=None, **options):
-    return perform(FedIT(FedITConfig(**options)), bench, folder, members=members)[0]
+def fedavg(bench, folder, members=None, sample=0, **options):
+    return perform(FedIT(FedITConfig(**options)), bench, folder, members=members, sample=sample)[0]
 
 
 # ---- the algorithm ------------------------------------------------------------------------------------------------
@@ -58,8 +58,9 @@ def fedavg(bench, folder, members=None, **options):
 
 def test_beta_one_is_fedavg_bit_for_bit(bench, tmp_path, drafted):
     """Several rounds, sites sampled, and the defaults of everything else."""
-    mixed, _ = perform(FewFedPIT(FewFedPITConfig(beta=1, rounds=3, sites_per_round=2)), bench, tmp_path / "mixed")
-    plain = fedavg(bench, tmp_path / "plain", rounds=3, sites_per_round=2)
+    method = FewFedPIT(FewFedPITConfig(beta=1, rounds=3, sites_per_round=2))
+    mixed, _ = perform(method, bench, tmp_path / "mixed", sample=1)
+    plain = fedavg(bench, tmp_path / "plain", sample=1, rounds=3, sites_per_round=2)
     assert same(mixed.adapter, plain.adapter)
     for figure in ("train_loss", "heldout_loss", "heldout_rouge"):
         assert [row[figure] for row in mixed.rows] == [row[figure] for row in plain.rows]
