@@ -1,6 +1,8 @@
 """What a private run says of its cost when it stops, and what a finished one leaves."""
 
 import os
+import re
+import shutil
 import stat
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from murmura.federation.server.rounds import Server
 from murmura.federation.server.sending import Sending
 from murmura.federation.site.answer import Host
 from murmura.privacy import run_ledgers
+from murmura.privacy.standing import standing
 from murmura.runs import read, read_all
 from murmura.runs.folder import RunFolder
 from murmura.units import bound
@@ -73,6 +76,15 @@ def test_ctrl_c_tells_what_the_round_has_cost(interrupted, method):
         assert f"ε = {bound(spent(folder))} by" in cost
     before = read(folder).last.values["epsilon"]
     assert spent(folder) > before
+
+
+def test_why_no_epsilon_can_be_told_any_more_is_told(interrupted, method, tmp_path):
+    copy = shutil.copytree(interrupted["after"][0], tmp_path / "copy")
+    for ledger in copy.rglob("privacy.journal"):
+        ledger.write_bytes(b"no journal\n")
+    assert re.search(
+        r"counts: no ε can be told any more by .*privacy\.journal.*, and what is", standing(copy, 1, method).cost
+    )
 
 
 def test_ctrl_c_before_anything_was_sent_costs_nothing(interrupted):

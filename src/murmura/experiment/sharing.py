@@ -101,7 +101,7 @@ def share_out(data: DataConfig, records: Sequence[Placed], stream: Stream, embed
     labels = None if data.sites.label is None else np.array([placed.label for placed in records])
     if data.few_shot and not _have_labels(records):
         # Members and those they are compared with must come of one population, so both are drawn by cluster.
-        clusters = _clusters(data, records, data.few_shot.clusters, stream, embed)
+        clusters = _clusters(records, data.few_shot.clusters, stream, embed)
         count = _checked_count(data, len(records))
         rng = (stream / "few-shot").numpy()
         order, apart = few_shot(clusters, data.few_shot.per_cluster, count, rng)
@@ -111,7 +111,7 @@ def share_out(data: DataConfig, records: Sequence[Placed], stream: Stream, embed
         groups = None
         if data.few_shot or (data.sites.scheme != "iid" and labels is None):
             wanted = data.few_shot.clusters if data.few_shot else data.sites.clusters
-            groups = _clusters(data, [records[i] for i in order], wanted, stream, embed)
+            groups = _clusters([records[i] for i in order], wanted, stream, embed)
         if data.few_shot:
             chosen, _ = few_shot(groups, data.few_shot.per_cluster, 0, (stream / "few-shot").numpy())
             order, groups = order[chosen], groups[chosen]
@@ -133,7 +133,7 @@ def share_out(data: DataConfig, records: Sequence[Placed], stream: Stream, embed
     return {name: share for name, share in shared.items() if share}, [records[i] for i in apart]
 
 
-def _clusters(data: DataConfig, records: Sequence[Placed], wanted: int, stream: Stream, embed: Embed) -> Any:
+def _clusters(records: Sequence[Placed], wanted: int, stream: Stream, embed: Embed) -> Any:
     """The k-means cluster of each record, int64 [n]."""
     vectors = embed([placed.record.subject for placed in records])
     return kmeans(vectors, min(wanted, len(records)), (stream / "clusters").integer())
