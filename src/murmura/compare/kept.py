@@ -52,8 +52,7 @@ def require_own(folder: Path) -> None:
 def _is_comparison(folder: Path) -> bool:
     """Whether a comparison has left its figures here, or a run. Any folder may have one called ``runs``."""
     kept = (run for name in (RUNS, SEARCH) for run in (folder / name).glob("*"))
-    figures: Any = files.state(folder / FIGURES)
-    return (isinstance(figures, dict) and "murmura" in figures) or any(RunFolder(run).holds_run for run in kept)
+    return "murmura" in files.state(folder / FIGURES) or any(RunFolder(run).holds_run for run in kept)
 
 
 def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:

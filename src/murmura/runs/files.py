@@ -33,12 +33,12 @@ def text(path: Path) -> str | None:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """What a process keeps writing, JSON; nothing where it is not there, or a failure of power has torn it."""
+    """What a process keeps writing, a JSON object; nothing where it is not there, or a failure of power has torn it."""
     try:
-        found: dict[str, Any] = jsontext.loads(path.read_text(encoding="utf-8"))
+        found = jsontext.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 def toml(content: str, path: Path) -> dict[str, Any]:
