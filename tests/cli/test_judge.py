@@ -126,7 +126,7 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     words = (folder, "--endpoint", server, "--model", "m", "--tokens", 3, "--yes")
     refused = invoke(*words)
     assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
-    assert "one adapter is for all sites here. Leave it out" in invoke(*words, "--site", "heart").output
+    assert "one adapter for all sites. Leave --site out" in invoke(*words, "--site", "heart").output
     assert runs.read(folder).posted == ()
     assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
     (folder / "public.jsonl").write_text('{"instruction": "what is rash", "output": ""}\n')

@@ -171,22 +171,44 @@ def test_a_run_with_secret_cohorts_is_shown_to_its_owner_alone(make, seen):
     assert look(folder).published.state == "finished"
 
 
-@pytest.mark.parametrize(("secret", "why"), [({"all": True, "sites": True}, "secret cohorts"), (None, "not noted yet")])
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [
+        ({"times": True, "sites": True}, "secret cohorts"),
+        ({"times": True, "sites": False}, "how long"),
+        (None, "not noted"),
+    ],
+)
 def test_neither_is_one_that_waits_for_sites_or_gave_up_on_them(tmp_path, monkeypatch, secret, why):
-    folder = write_run(tmp_path / "private", rows=[{"round": 0}])
-    (folder / SUMMARY).unlink()
-    (folder / "checkpoint").mkdir()
-    if secret:
-        RunFolder(folder).write_live({"round": 1, "secret": secret})
-    RunFolder(folder).write_expected(["heart"])
-    for runs, state in ((True, "waiting"), (False, "stopped")):
-        monkeypatch.setattr("murmura.status.status.is_running", lambda folder, runs=runs: runs)
+    folder = waiting(tmp_path / "private", secret)
+    for works, state in ((True, "waiting"), (False, "stopped")):
+        monkeypatch.setattr("murmura.status.status.is_running", lambda folder, works=works: works)
         assert look(folder).state == state
         with pytest.raises(CheckpointError, match=why):
             _ = look(folder).published
-    RunFolder(folder).write_live({"secret": {"all": False, "sites": False}})
-    RunFolder(folder).write_expected(["heart"])
-    assert look(folder).published.state == "stopped"
+
+
+def test_one_that_promises_nothing_is_shown_while_it_waits_for_sites(tmp_path, monkeypatch):
+    monkeypatch.setattr("murmura.status.status.is_running", lambda folder: True)
+    folder = waiting(tmp_path / "plain", {"times": False, "sites": False})
+    assert look(folder).published.waiting == ("heart",)
+
+
+def waiting(folder, secret):
+    """The folder of a run that waits for a site, having noted what of it is secret."""
+    kept = RunFolder(write_run(folder, rows=[{"round": 0}]))
+    (kept.path / SUMMARY).unlink()
+    kept.checkpoint.mkdir()
+    if secret:
+        kept.write_secret(**secret)
+    kept.write_live({"expected": ["heart"]})
+    return kept.path
+
+
+def test_what_is_done_in_a_finished_run_does_not_have_it_run_again(make):
+    folder = run(make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 1}, evaluation={"attacks": False})).folder
+    with RunFolder(folder).locked():  # as an audit does
+        assert look(folder).published.state == "finished" and look(folder).withheld == ""
 
 
 def get(folder, path):

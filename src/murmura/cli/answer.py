@@ -18,7 +18,7 @@ def answer(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Instructions, or prompts where the run is on preferences: JSONL, CSV, Excel or Parquet.",
+            help="Instructions, of a run about preferences prompts; JSONL, CSV, Excel or Parquet, no output needed.",
         ),
     ],
     out: Annotated[

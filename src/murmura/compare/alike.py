@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from murmura.compare.outcome import ArmResult
-from murmura.report.run_facts import machine
 from murmura.runs.record import RunRecord
 from murmura.units import count, listing
 
@@ -32,12 +31,12 @@ def on_other_records(results: Sequence[ArmResult]) -> list[str]:
 
 
 def made_unlike(results: Sequence[ArmResult]) -> list[str]:
-    """Whether runs were made on different machines, or in different numbers, as "auto" chooses where it stands."""
+    """Whether runs were made on different devices, or in different numbers, as "auto" chooses where it stands."""
     found: dict[str, list[str]] = {}
     for one in results:
         for made in (run.environment for run in one.runs.values() if run.environment):
             precisions = dict.fromkeys(told for told in (made.training_precision, made.writing_precision) if told)
-            found.setdefault(f"{machine(made)} in {' and '.join(precisions) or 'unknown numbers'}", []).append(one.arm)
+            found.setdefault(f"{made.device} in {' and '.join(precisions) or 'unknown numbers'}", []).append(one.arm)
     if len(found) < 2:
         return []
     each = "; ".join(f"{how}: {listing(list(dict.fromkeys(arms)))}" for how, arms in found.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isclose
+from math import isclose
 
 from murmura.compare.config import Limits
 from murmura.compare.outcome import LEAKAGE, ArmResult, better, compared
@@ -28,8 +28,8 @@ class Recommendation:
 
 
 def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommendation:
-    """Of the arms that keep the limits the one with the best utility, by its mean; of several with the very same the
-    one that leaks least, and then that which sends least.
+    """Of the arms that keep the limits the one with the best utility, by its mean; of several with the very same what
+    leaks least, if all were attacked, then what sends least, then the first.
 
     Args:
         results: arms with finished runs.
@@ -43,16 +43,30 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
         why = "; ".join(f"{arm}: {listing(reasons)}" for arm, reasons in broken.items())
         return Recommendation(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
     best = max(map(_worth, within))
-    level = [one for one in within if isclose(_worth(one), best, rel_tol=1e-9)]  # as means of the same shares are
-    taken = min(level, key=lambda one: (inf if one.most_leakage is None else one.most_leakage, one.bytes))
+    level = [one for one in within if isclose(_worth(one), best, rel_tol=1e-12)]  # as means of the same shares are
+    attacked = all(one.most_leakage is not None for one in level)
+    merits = [(max(one.most_leakage or 0.0, GUESSING) if attacked else 0.0, one.bytes) for one in level]
+    taken = level[merits.index(min(merits))]
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     if same := [one.arm for one in level if one is not taken]:
-        told.append(f"Exactly as good: {listing(same)}. Of these, what leaks least is taken, then what sends least.")
+        told.append(f"Exactly as good: {listing(same)}; {_preferred(merits)}.")
     told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
-    told += _others(taken, measured, broken)
+    told += _others(taken, measured, broken, same)
     return Recommendation(taken.arm, tuple(told))
+
+
+def _preferred(merits: Sequence[tuple[float, float]]) -> str:
+    """Why one of several arms is taken that are exactly as good.
+
+    Args:
+        merits: what each leaks and sends.
+    """
+    first, second = sorted(merits)[:2]
+    if first == second:
+        return "the first in the file is taken"
+    return f"what {'leaks' if first[0] < second[0] else 'sends'} least is taken"
 
 
 def broken_limits(one: ArmResult, limits: Limits) -> list[str]:
@@ -148,13 +162,19 @@ def _of_epsilon(taken: ArmResult, promising: Sequence[ArmResult]) -> list[str]:
     return told
 
 
-def _others(taken: ArmResult, measured: Sequence[ArmResult], broken: Mapping[str, list[str]]) -> list[str]:
-    """What is better but not allowed, what cannot be told apart, and what is worse."""
+def _others(
+    taken: ArmResult, measured: Sequence[ArmResult], broken: Mapping[str, list[str]], same: Sequence[str]
+) -> list[str]:
+    """What is better but not allowed, what cannot be told apart, and what is worse.
+
+    Args:
+        same: arms that are exactly as good, of which that is told.
+    """
     against = compared(measured, taken.arm, taken.utility_figure.key, picked=True)
     leaking = compared(measured, taken.arm, LEAKAGE, picked=True, least=GUESSING)
     sign, told, alike, worse = better(taken.utility_figure), [], [], []
     for one in sorted(measured, key=_worth, reverse=True):
-        if one.arm == taken.arm or one.arm not in against:
+        if one.arm in (taken.arm, *same) or one.arm not in against:
             continue
         far = against[one.arm]
         ahead = sign * far.estimate.mean > 0

@@ -180,12 +180,15 @@ class Comparison:
         failed += work(jobs, at_once, _told, searches)
         outcome = self._outcome(jobs, found, planned)
         if outcome is None:
+            reference = next(arm for arm in self.arms if arm.name == self.reference)
             others = " | ".join(dict.fromkeys(f"'{job.arm.name}'" for job in jobs if job.finished))
             instead = f"compare with an arm that has finished runs: --reference {others}." if others else ""
-            require_done(failed, f"Or {instead}" if others else "")
-            lost = "came to no finite figure at any of its rates, and so the reference has no run"
-            fix = f"Give it other rates{f', or {instead}' if others else '.'}"
-            raise RunError(f"the search of {self.reference} {lost}", where=str(self.folder), fix=fix)
+            whose = reference.rate_of or reference.name
+            if any(job.arm.name in (whose, reference.name) for job, _ in failed):
+                require_done(failed, f"Or {instead}" if others else "")
+            lost = f"the search of {whose} came to no finite figure at any of its rates, so the reference has no run"
+            fix = f"Give {whose} other rates{f', or {instead}' if others else '.'}"
+            raise RunError(lost, where=str(self.folder), fix=fix)
         self.failed = failed
         return outcome
 
@@ -254,7 +257,7 @@ class Comparison:
         missing = [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]
         if missing:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
-        if (at_once := shared(jobs)) > 1:
+        if (at_once := shared(self.folder, jobs)) > 1:
             remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
         if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
             remarks.append(

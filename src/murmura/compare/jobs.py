@@ -241,10 +241,14 @@ class _UnderWay:
                 process.terminate()
 
 
-def shared(jobs: Sequence[Job]) -> int:
-    """Most runs that have shared the machine with one of these that are finished; 1 where that is not known."""
-    noted = [files.state(job.folder.parent / AT_ONCE).get(job.folder.name) for job in jobs if job.finished]
-    return max([1, *(most for most in noted if isinstance(most, int))])
+def shared(folder: Path, jobs: Sequence[Job]) -> int:
+    """Most runs that have shared the machine with one of these that are finished.
+
+    Args:
+        folder: of the comparison. Of runs of an earlier version it knows no more than the most of them all; else 1.
+    """
+    noted, before = files.state(folder / RUNS / AT_ONCE), files.state(folder / FIGURES).get("at_once")
+    return max([1, *(most for job in jobs if job.finished and (most := noted.get(job.folder.name, before)))])
 
 
 def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:

@@ -84,7 +84,7 @@ class Deployment:
             say(f"listening at {joined(listen[0], superlink.port)}; waiting for {waited}")
             engine = FlowerEngine(superlink.nodes, door, superlink.carry, superlink.close, self.patience)
             opened.callback(engine.close)
-            missing = engine.missing(self.wait, self.quorum, folder.write_expected)
+            missing = engine.missing(self.wait, self.quorum, lambda sites: folder.write_live({"expected": sites}))
             needed = len(keys) if self.quorum is None else self.quorum
             if len(keys) - len(missing) < needed:
                 what = f"{needed} sites are needed, and these are not there: {', '.join(missing)}"

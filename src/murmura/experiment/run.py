@@ -134,6 +134,8 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         run_ledgers.note(folder.path, plan.chosen_by)
         if not resume:  # first of all: whatever a killed run leaves must tell that it is a run's
             folder.write_config(plan.experiment.dump())
+        secret_cohort = plan.privacy is not None and plan.privacy.has_secret_cohort
+        folder.write_secret(times=plan.method.protects is not None, sites=secret_cohort)
         return _carried_out(plan, folder, started, deployment)
 
 

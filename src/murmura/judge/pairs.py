@@ -30,9 +30,7 @@ def require_site(run: Path, other: Path | None, site: str) -> None:
         ConfigError: there is not.
     """
     keeping = [one for one in (run, other) if one is not None and RunFolder(one).sites_with_adapters]
-    if not keeping:
-        raise ConfigError("one adapter is for all sites here", where=f"--site {site}", fix="Leave it out.")
-    for one in keeping:
+    for one in keeping or [run]:
         adapter_of(RunFolder(one), site)
 
 
@@ -49,10 +47,10 @@ def require_sendable(experiment: Experiment, run: Path, file: Path | None, site:
             and ``private`` does not say to send them.
     """
     heldout = experiment.data.heldout is None and file is None
-    seen = ["the run's held-out questions, which were taken out of its sites' private records"] * heldout
-    seen += [f"answers by the adapter that '{site}' keeps for itself"] * (site is not None)
+    seen = [f"answers by the adapter that '{site}' keeps for itself"] * (site is not None)
+    seen += ["the run's held-out questions, which were taken out of its sites' private records"] * heldout
     if seen and not private:
-        ways = ["give --questions FILE with public ones"] * heldout + ["judge on this machine (--by)"]
+        ways = ["give --questions FILE with public ones"] * (site is None) + ["judge on this machine (--by)"]
         fix = capital(f"{', '.join(ways)}, or say --send-private.")
         raise ConfigError(f"an endpoint would see {listing(seen)}", where=str(run), fix=fix)
 

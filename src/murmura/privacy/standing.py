@@ -51,10 +51,10 @@ class PrivacySpent:
         """What the round that was interrupted has cost, for whoever may resume the run; nobody else may read why there
         is no ε."""
         if self.unsaved:
-            why = f" ({self.refused})" if self.refused else ""
+            why = f" The reason: {self.refused.rstrip('.')}." if self.refused else ""
             return (
-                f"What was sent in the interrupted round counts: {self.words} {self.by}{why}, and what is "
-                "repeated after --resume counts again."
+                f"What was sent in the interrupted round counts: {self.words} {self.by}, and what is "
+                f"repeated after --resume counts again.{why}"
             )
         return f"The interrupted round has spent no privacy: {self.words}, as when the run was last saved."
 

@@ -236,17 +236,18 @@ def _range(standings: Sequence[RowSummary], untimed: bool) -> tuple[str, ...]:
         untimed: times cannot be compared.
     """
     known = sorted((one for one in standings if one.sent is not None), key=lambda one: one.sent or 0.0)
-    timed = sorted((one for one in standings if one.seconds and not untimed), key=lambda one: one.seconds or 0.0)
-    level = len({_sent(one) for one in standings}) == 1
-    if not level:
-        lacking = [one.label for one in standings if one.sent is None]
-        more = f" Traffic was not recorded for {listing(lacking)}." if lacking else ""
-        return (f"From {_ends(known)}, by what was sent.{more}",)
-    if len({duration(one.seconds or 0.0) for one in timed}) < 2:
-        return (f"{_sent(standings[0])}, for each of them.",)
-    secret = [one.label for one in standings if not one.seconds]
-    untold = f" As much was sent for {listing(secret)}, of which no time is told." if secret else ""
-    return (f"From {_ends(timed)}, by time.{untold}",)
+    lacking = [one.label for one in standings if one.sent is None]
+    told = [f"Traffic was not recorded for {listing(lacking)}."] if lacking and known else []
+    if len({_sent(one) for one in known}) > 1:
+        return (f"From {_ends(known)}, by what was sent.", *told)
+    level = known or list(standings)
+    timed = sorted((one for one in level if one.seconds and not untimed), key=lambda one: one.seconds or 0.0)
+    if len({duration(one.seconds or 0.0) for one in timed}) > 1:
+        secret = [one.label for one in level if not one.seconds]
+        untold = [f"No time is told for {listing(secret)}."] if secret else []
+        return (f"From {_ends(timed)}, by time.", *untold, *told)
+    each = _cost(timed[0]) if len(timed) == len(level) else _sent(level[0])
+    return (f"{each}, for each of {'the others' if told else 'them'}.", *told)
 
 
 def _ends(known: Sequence[RowSummary]) -> str:

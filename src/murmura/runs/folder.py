@@ -220,7 +220,7 @@ class RunFolder:
         """Remove the checkpoints that are set aside for that, by a process that was killed meanwhile too."""
         aside = [path.name for path in self.checkpoint.glob(".round-*")]
         if aside and not any(self.checkpoint.glob("round-*")):
-            for path in (self.journal(names.PENDING), self._sent):
+            for path in (self.journal(names.PENDING), self._sent, self.checkpoint / names.SECRET):
                 path.unlink(missing_ok=True)
         remove(self.checkpoint, tuple(aside))
 
@@ -294,10 +294,15 @@ class RunFolder:
         elif self.config.exists():
             self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
-    def write_expected(self, sites: Sequence[str]) -> None:
-        """For which sites the run waits, beside what it has noted before of what others may see."""
-        before = files.state(self.path / names.CHECKPOINTS / names.LIVE)
-        self.write_live({"expected": list(sites), **{key: before[key] for key in ("secret",) if key in before}})
+    def write_secret(self, *, times: bool, sites: bool) -> None:
+        """Note, before anything else of the run may be seen, what is for its owner alone.
+
+        Args:
+            times: when rounds end and answers come.
+            sites: whom a round asks.
+        """
+        place = f"{names.CHECKPOINTS}/{names.SECRET}"
+        self._write_text(place, jsontext.dumps({"times": times, "sites": sites}), private=True)
 
     def sent(self) -> dict[str, Any]:
         """What ``write_sent`` wrote last; nothing where it did not, or a failure of power has left no more of it."""

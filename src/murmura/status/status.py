@@ -78,7 +78,7 @@ class Status:
             CheckpointError: that is nothing before the end of a run that promises an ε: to see when a round ends, or an
                 answer comes, would be to see how many records it has read, or how many sites it has asked.
         """
-        if self.withheld and self.state != "finished":
+        if self.withheld:
             what = f"before the run has ended nobody but its owner may watch it: {self.withheld}"
             raise CheckpointError(what, where=self.name, fix="Look at it yourself: `murmura status RUN`.")
         return self
@@ -99,11 +99,12 @@ def look(folder: Path) -> Status:
     run, method = experiment.get("run", {}), experiment.get("method", {})
     rows = [row for _, row in files.lines(folder / names.METRICS)]
     up, down = _traffic(folder, rows)
+    state = _state(folder, live)
     found = Status(
         name=str(run.get("name") or folder.resolve().name),
         method=str(method.get("name", "")),
-        state=_state(folder, live),
-        withheld=_withheld(live.get("secret")),
+        state=state,
+        withheld="" if state == "finished" else _withheld(files.state(folder / names.CHECKPOINTS / names.SECRET)),
         rounds=live.get("rounds") or method.get("rounds"),
         bytes_up=up,
         bytes_down=down,
@@ -128,17 +129,17 @@ def look(folder: Path) -> Status:
     )
 
 
-def _withheld(secret: Mapping[str, bool] | None) -> str:
+def _withheld(secret: Mapping[str, bool]) -> str:
     """Why nobody else may watch a run.
 
     Args:
-        secret: what the run has noted of that; None before it has.
+        secret: what it has noted to be its owner's alone; empty before it has, and where that is damaged.
     """
-    if secret is None:
+    if not secret:
         return "what others may see of it is not noted yet"
-    if secret["sites"]:
+    if secret.get("sites", True):
         return "its ε counts on secret cohorts"
-    return "how long it takes tells of records" if secret["all"] else ""
+    return "how long it takes tells of records" if secret.get("times", True) else ""
 
 
 def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | None:
@@ -150,8 +151,10 @@ def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | No
 
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:
-    if not is_running(folder):
-        return "stopped" if files.value(folder / names.SUMMARY, schema.Summary) is None else "finished"
+    works = is_running(folder)  # in it: once it is finished, maybe to measure or to audit it
+    if not works or not live:
+        finished = files.value(folder / names.SUMMARY, schema.Summary) is not None
+        return "finished" if finished else "running" if works else "stopped"
     return "waiting" if "expected" in live else "running"
 
 

@@ -16,7 +16,7 @@ def page(tmp_path, last, **judgement):
 @pytest.mark.parametrize(
     ("judgement", "why"),
     [
-        ({"private": True}, "the questions and their reference answers come out of the sites’ records"),
+        ({"private": True}, "the questions come out of the sites’ records"),
         ({"site": "heart"}, "site heart has answered by an adapter of its own"),
     ],
 )

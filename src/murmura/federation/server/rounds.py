@@ -353,8 +353,7 @@ class Server:
             self._write()
 
     def _keep_live(self, told: Mapping[str, Any]) -> None:
-        secret = {"all": not self.publication.tells_all, "sites": not self.publication.tells_sites}
-        self._folder.write_live({**told, "events": self._fleet.events[-_TOLD:], "secret": secret})
+        self._folder.write_live({**told, "events": self._fleet.events[-_TOLD:]})
 
     def _begin(self, round: int) -> None:
         self._fleet.begin(round)

@@ -36,7 +36,7 @@ def figures_of(run: RunRecord) -> list[Block]:
 
 def uncovered(one: Judgement) -> list[str]:
     """Why what a judge preferred tells of private records beside any ε."""
-    told = ["the questions and their reference answers come out of the sites’ records"] * one.private
+    told = ["the questions come out of the sites’ records"] * one.private
     return told + [f"site {one.site} has answered by an adapter of its own"] * bool(one.site)
 
 
