@@ -56,7 +56,7 @@ def expected(method):
     suited = {"training": {"lr": 1e-3, "max_steps": 15}} if method == "lpfl" else {}
     needed = {"public": "FILE"} | SIZES if method == "pretext" else {}
     return Experiment.of(
-        {"data": {"train": "FOLDER", "heldout_records": 20}, "method": {"name": method, **needed}} | suited
+        {"data": {"train": "FOLDER", "heldout_records": 28}, "method": {"name": method, **needed}} | suited
     )
 
 

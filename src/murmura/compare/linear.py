@@ -34,8 +34,9 @@ def accuracies(jobs: Sequence[Job]) -> dict[int, float]:
 
 
 def accuracy(known: Sequence[Labelled], asked: Sequence[Labelled]) -> float:
-    """The share of texts that get their own label by TF-IDF and logistic regression, as scikit-learn has them unless
-    told otherwise. Texts without a word, and labels of one kind alone, teach nothing: then all get the most frequent.
+    """The share of texts that get their own label by TF-IDF and logistic regression, as scikit-learn has them, but
+    that words of one letter count and that it may take 1,000 steps. Texts without a word, and labels of one kind alone,
+    teach nothing: then all get the most frequent.
 
     Args:
         known: texts to learn from, at least one.

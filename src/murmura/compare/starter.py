@@ -38,7 +38,7 @@ name = "smollm2-135m"            # or another of `murmura models list`, a folder
 [data]
 train = "FOLDER"                 # in which each site has a file: JSONL, CSV, Excel or Parquet
 #fields = { instruction = "question", output = "answer" }    # if your columns have other names
-heldout_records = 20             # taken out of these, to measure on
+heldout_records = 28             # taken out of these, to measure on
 max_length = 256                 # tokens; records whose answer is longer are left out first: raise it to keep them
 
 [lora]
