@@ -233,6 +233,11 @@ def test_nothing_but_the_last_two_checkpoints_is_left(runs):
     for name, folder in runs.items():
         kept = [] if name in PRIVATE else ["round-0002", "round-0003"]  # none, where privacy was promised
         for run in folder.iterdir():
-            found = {path.name for path in (run / "checkpoint").iterdir()} - {"id", "reported.journal", "sent.json"}
+            found = {path.name for path in (run / "checkpoint").iterdir()} - {
+                "id",
+                "reported.journal",
+                "secret.json",
+                "sent.json",
+            }
             assert sorted(found) == kept, run
             assert not [path for path in run.rglob("*") if path.name.endswith(".partial")], run
