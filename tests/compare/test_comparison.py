@@ -364,6 +364,7 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
     monkeypatch.setattr(jobs, "_run", some_fail)
     outcome = whole.carry_out(1, whole.check())
     assert [one.arm for one in outcome.results] == ["FedAvg"] and "private" in outcome.remarks[0]
+    assert "Every arm was to be run with seed 0, on the same records." in markdown(section(outcome))
     with pytest.raises(RunError, match=r"(?s)1 run failed, and stands.*private-seed0:\nit broke"):
         require_done(whole.failed)
 
@@ -405,18 +406,6 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
     assert "Every arm was run with seed 0, on the same records." in markdown(section(outcome))
     assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
-
-
-def test_what_was_to_be_run_is_not_said_to_have_been(comparison, begun, monkeypatch):
-    whole, plain = comparison(rates=[], seeds=1), jobs._run
-
-    def one_fails(job, at_once, under_way):
-        return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once, under_way)
-
-    monkeypatch.setattr(jobs, "_run", one_fails)
-    outcome = whole.carry_out(1, whole.check())
-    assert outcome.missing == ["private"]
-    assert "Every arm was to be run with seed 0, on the same records." in markdown(section(outcome))
 
 
 def test_a_reference_whose_search_came_to_nothing_is_told_with_what_to_do(comparison, begun, monkeypatch):

@@ -18,7 +18,7 @@ def answer(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Instructions, of a run about preferences prompts; JSONL, CSV, Excel or Parquet, no output needed.",
+            help="Instructions, or prompts after a run on preferences: JSONL, CSV, Excel or Parquet; no output needed.",
         ),
     ],
     out: Annotated[

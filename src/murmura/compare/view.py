@@ -95,8 +95,8 @@ def _terms(outcome: Outcome) -> Definitions:
 
 
 _AGAINST = (
-    "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown. What the "
-    "sentences above say of leaking less counts an AUC below 0.5 as 0.5; these columns do not."
+    "By how much it is larger, seed by seed; differences with p of 0.05 or less count as shown. Where the "
+    "sentences above say that an arm leaks less, an AUC below 0.5 counts as 0.5; in these columns it does not."
 )
 _FRONTIER = (
     "Of arms that have both figures of each seed: none is as good in both utility and leakage and better in one, by "

@@ -17,8 +17,8 @@ _AT_ONCE = 256
 
 
 def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> LoadedRecords[Question]:
-    """The questions in a file, whose columns are called as those of the run's records are; in a run
-    about preferences, the instruction's as that of its prompts.
+    """The questions in a file, whose columns are called as those of the run's records are; in a run about
+    preferences, the instruction's as that of its prompts.
 
     Raises:
         DataError: the file cannot be read, or a row cannot be used.

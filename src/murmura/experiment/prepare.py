@@ -38,6 +38,7 @@ from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.personal.apart import apart_of
 from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.parts import Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.run_ledgers import RunLedgers
 from murmura.reading import Reading
@@ -142,9 +143,9 @@ class Plan:
         return self.guarantee.plan if self.guarantee else None
 
     @property
-    def protects_sites(self) -> bool:
-        """Whether what the run promises is of whole sites."""
-        return self.guarantee is not None and self.guarantee.unit == "site"
+    def protects(self) -> Unit | None:
+        """What the run's ε is of; None where it promises none."""
+        return self.guarantee.unit if self.guarantee else None
 
     @property
     def owned(self) -> Mapping[str, Sequence[Any]] | None:

@@ -181,7 +181,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         engine: Engine = deployment.connect(folder)
     else:
         own = {site.name: [*site.records, *site.apart] for site in people.sites}
-        engine = simulate(context, method, own, folder, protected=plan.protects_sites)
+        engine = simulate(context, method, own, folder, protected=plan.protects == "site")
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         side.server.sizes = {site.name: site.size for site in people.sites}
@@ -343,8 +343,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         read = [*read, *(one for one in inputs_of(folder) if (one.option, one.name) not in known)]
     folder.write_private(names.INPUTS, [asdict(one) for one in read])
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
-    private = plan.guarantee is not None
-    folder.write_records(people.reports, people.exclusions, unused, private=private, of_sites=plan.protects_sites)
+    folder.write_records(people.reports, people.exclusions, unused, plan.protects)
 
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

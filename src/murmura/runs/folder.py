@@ -252,9 +252,7 @@ class RunFolder:
         sites: Sequence[schema.SiteReport],
         exclusions: schema.Exclusions,
         unused: Sequence[Mapping[str, Any]],
-        *,
-        private: bool = False,
-        of_sites: bool = False,
+        protects: str | None = None,
     ) -> None:
         """What became of all records.
 
@@ -262,14 +260,14 @@ class RunFolder:
             sites: of each site.
             exclusions: how many nobody uses.
             unused: of each of those, where it stands and why.
-            private: numbers of private records are for the run's owner alone.
-            of_sites: so is at how many sites a person has records, by which no ε of whole sites reckons.
+            protects: what the run's ε is of, a record or a site; with one, numbers of private records are for the run's
+                owner alone. So is at how many sites a person has some, by which no ε of whole sites reckons.
         """
-        if private:
+        if protects is not None:
             lines = [{"sites": _plain(sites)}, {"exclusions": _plain(exclusions)}, *unused]
             self.write_private(names.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
-            at = None if of_sites else exclusions.person_at
+            at = None if protects == "site" else exclusions.person_at
             exclusions, unused = replace(exclusions, bad=None, overlap=None, train=None, person_at=at), []
         self.write(names.SITES, sites)
         self.write(names.EXCLUSION_COUNTS, exclusions)
@@ -295,14 +293,11 @@ class RunFolder:
             self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
     def write_secret(self, *, times: bool, sites: bool) -> None:
-        """Note, before anything else of the run may be seen, what is for its owner alone.
-
-        Args:
-            times: when rounds end and answers come.
-            sites: whom a round asks.
-        """
-        place = f"{names.CHECKPOINTS}/{names.SECRET}"
-        self._write_text(place, jsontext.dumps({"times": times, "sites": sites}), private=True)
+        """Note, before anybody may watch, what is for the run's owner alone: when rounds end and answers come, and whom
+        a round asks."""
+        self._write_text(
+            f"{names.CHECKPOINTS}/{names.SECRET}", jsontext.dumps({"times": times, "sites": sites}), private=True
+        )
 
     def sent(self) -> dict[str, Any]:
         """What ``write_sent`` wrote last; nothing where it did not, or a failure of power has left no more of it."""
