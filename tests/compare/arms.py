@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from murmura.compare.outcome import ArmResult, Tried
 from murmura.runs import read
+from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation
 from tests.report.runs import classifier, metrics, write_run
 
 
@@ -42,3 +44,18 @@ def labels(folder: Path, arm: str) -> ArmResult:
     """An arm about another kind of record."""
     run = read(classifier(folder / arm))
     return ArmResult(arm, "labelled", [0], {0: run}, 1e-3, (), 12, None, "")
+
+
+def audit(**targets: Mapping[str, float]) -> Audit:
+    """What an audit found of what it attacked: each attack's AUC, of which the first is the strongest."""
+    models = []
+    for target, aucs in targets.items():
+        attacks = tuple(Separation(name, auc, auc - 0.05, auc + 0.05, None, None, None) for name, auc in aucs.items())
+        models.append(AuditedModel(target, 3, 2, attacks[0].attack, attacks, Histogram((0.0, 1.0), (3,), (2,))))
+    return Audit("0.1", "now", tuple(models), (), (), (), None, (), ())
+
+
+def audited(one: ArmResult, *audits: Audit) -> ArmResult:
+    """The arm with audits of its first runs."""
+    runs = {seed: replace(run, audit=made) for (seed, run), made in zip(one.runs.items(), audits, strict=False)}
+    return replace(one, runs={**one.runs, **runs})

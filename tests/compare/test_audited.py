@@ -10,23 +10,7 @@ from murmura.compare.config import Limits
 from murmura.compare.view import answers
 from murmura.report.in_short import LEAKS
 from murmura.report.standing import untried
-from murmura.runs.audit import Audit, AuditedModel, Histogram, Separation
-from tests.compare.arms import result
-
-
-def audit(**targets):
-    """What audits found of what is attacked: each attack's AUC, of which the first is the strongest."""
-    models = []
-    for target, aucs in targets.items():
-        attacks = tuple(Separation(name, auc, auc - 0.05, auc + 0.05, None, None, None) for name, auc in aucs.items())
-        models.append(AuditedModel(target, 3, 2, attacks[0].attack, attacks, Histogram((0.0, 1.0), (3,), (2,))))
-    return Audit("0.1", "now", tuple(models), (), (), (), None, (), ())
-
-
-def audited(one, *audits):
-    """The arm with audits of its first runs."""
-    runs = {seed: replace(run, audit=made) for (seed, run), made in zip(one.runs.items(), audits, strict=False)}
-    return replace(one, runs={**one.runs, **runs})
+from tests.compare.arms import audit, audited, result
 
 
 @pytest.fixture

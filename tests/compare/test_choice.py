@@ -6,7 +6,7 @@ import pytest
 from murmura.compare.choice import broken_limits, choose
 from murmura.compare.config import Limits
 from murmura.compare.outcome import Tried, frontier
-from tests.compare.arms import labels, result
+from tests.compare.arms import audit, audited, labels, result
 from tests.privacy.plans import RECORDS
 
 
@@ -40,16 +40,21 @@ def test_of_arms_that_are_exactly_as_good_what_leaks_or_sends_least_is_taken(tmp
     worse = result(tmp_path, "worse", [2.3, 2.2, 2.4], [0.5, 0.5, 0.5])
     found = chosen([first, leaks_less, sends_less, worse])
     assert found.arm == "sends less"
-    assert found.sentences[1] == "Exactly as good: first and leaks less; what sends least is taken."
+    by = "what leaked least here, then what sends least, then the first in the file"
+    assert found.sentences[1] == f"Exactly as good: first and leaks less. Of all these taken is {by}."
     assert not any("first (difference" in told for told in found.sentences)
-    assert "what leaks least is taken" in chosen([first, leaks_less]).sentences[1]
+    assert chosen([first, leaks_less]).arm == "leaks less"
     assert not any("Exactly" in told for told in chosen([leaks_less, worse]).sentences)
     below = result(tmp_path, "below", [2.1, 2.0, 2.2], [0.4, 0.4, 0.4])  # which is no merit
     none = result(tmp_path, "none", [2.1, 2.0, 2.2], [0.5, 0.5, 0.5])
     assert [chosen(both).arm for both in ([below, none], [none, below])] == ["below", "none"]
-    # Where not all were attacked, it is not known which leaks least.
-    found = chosen([unknown, leaks_less])
-    assert found.arm == "not attacked" and "the first in the file is taken" in found.sentences[1]
+    # Where not all were attacked, or not alike, it is not known which leaks least.
+    some = replace(unknown, arm="one seed attacked", runs={**unknown.runs, 0: first.runs[0]})
+    by_audit = audited(first, *[audit(model={"RMIA": 0.9})] * 3)
+    for other in (unknown, some, by_audit):
+        found = chosen([other, leaks_less])
+        assert found.arm == other.arm
+        assert "Of all these taken is what sends least, then the first in the file." in found.sentences[1]
 
 
 def _sending(count, run):

@@ -223,14 +223,14 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     outcome = again.carry_out(2, again.check())
     assert sorted(begun) == ["FedAvg-seed1", "private-seed1", "wider-seed0", "wider-seed1"]
     assert all(len(one.runs) == 2 for one in outcome.results)
-    assert any("2 runs shared the machine" in remark for remark in outcome.remarks)
+    assert any("Up to 2 runs shared the machine" in remark for remark in outcome.remarks)
     assert not any("place in the file" in remark for remark in outcome.remarks)  # all layers have adapters
     write(outcome, section(outcome), again.folder)
     (again.folder / "runs" / "at_once.json").unlink()  # an earlier version did not note it
     for at_once in (1, 8):  # nothing is left to run, so no more and no fewer have shared it
         told = again.carry_out(at_once, again.check()).remarks
         assert [remark for remark in told if "shared the machine" in remark] == [
-            "2 runs shared the machine, so each took longer than it does alone."
+            "Up to 2 runs shared the machine, and took longer than they do alone."
         ]
 
 
@@ -241,7 +241,8 @@ def test_only_runs_whose_times_are_told_count_as_sharing_the_machine(comparison,
 
 
 def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_yet(comparison, begun, monkeypatch):
-    whole, plain = comparison(rates=[], seeds=2), jobs._run
+    arms, plain = [*ARMS, {"name": "wider", "lora": {"rank": 3}}], jobs._run
+    whole = comparison(rates=[], seeds=2, arms=arms)
 
     def the_reference_fails(job, at_once, under_way):
         return (1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
@@ -249,8 +250,12 @@ def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_ye
     with monkeypatch.context() as patch, pytest.raises(RunError):
         patch.setattr(jobs, "_run", the_reference_fails)
         whole.carry_out(4, whole.check())
-    other = comparison(rates=[], seeds=2, reference="private")
-    assert any("runs shared the machine" in remark for remark in other.carry_out(1, other.check()).remarks)
+    for reference, told in (("private", False), ("wider", True)):  # of a run with an ε no time is told
+        other = comparison(
+            rates=[], seeds=2, reference=reference, arms=[one for one in arms if one["name"] == reference]
+        )
+        remarks = other.carry_out(1, other.check()).remarks
+        assert any("runs shared the machine" in remark for remark in remarks) == told
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_nothing_but_the_last_two_checkpoints_is_left(runs):
             found = {path.name for path in (run / "checkpoint").iterdir()} - {
                 "id",
                 "reported.journal",
-                "secret.json",
+                "withheld.json",
                 "sent.json",
             }
             assert sorted(found) == kept, run

@@ -121,7 +121,9 @@ def test_times_are_for_the_owner_where_the_run_guarantees_something(make, seen):
     assert dict(lines(after))["Guaranteed"].startswith("ε = ")
 
 
-def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monkeypatch):
+def interrupted_after_sending(make, monkeypatch):
+    """The experiment of a run that was stopped in round 2 of 3, when sites had answered."""
+    experiment = make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 3}, evaluation={"attacks": False})
     plain = Monitor.measure
 
     def fails(self, adapter, fleet, *args, **more):
@@ -129,20 +131,19 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
             raise MemoryError
         return plain(self, adapter, fleet, *args, **more)
 
-    experiment = make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 3}, evaluation={"attacks": False})
     with pytest.raises(MemoryError), monkeypatch.context() as patch:
         patch.setattr(Monitor, "measure", fails)
         run(experiment)
-    folder = experiment.run.path
+    return experiment
+
+
+def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monkeypatch):
+    folder = interrupted_after_sending(make, monkeypatch).run.path
     ledgers = [PrivacyLedger.of(Journal.peek(one, "ledger")) for one in folder.glob(f"private/*/{PRIVACY_LEDGER}")]
     spent = max(ledger.epsilon().value for ledger in ledgers)
     found = look(folder)
     assert (found.state, found.done, found.epsilon) == ("stopped", 1, spent)
     assert spent > read(folder).last.privacy["epsilon"] and listing([folder])[0].epsilon == spent
-    with monkeypatch.context() as patch:  # it goes on, and has not done the round again yet
-        patch.setattr("murmura.status.status.is_running", lambda folder: True)
-        (folder / "resumed.json").write_text("[]")
-        assert (look(folder).state, look(folder).epsilon) == ("running", spent)
     shutil.rmtree(folder / "private")  # as on the server of a deployment, whose sites have their ledgers
     told = ReportedEpsilons.peek(RunFolder(folder).journal(REPORTED)).worst["epsilon"]
     assert look(folder).epsilon == told == spent
@@ -150,6 +151,14 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
     assert f"but ε = {bound(spent)} by what sites have told" in sentence
     [line] = [line for line in (folder / "metrics.jsonl").read_text().splitlines() if '"round": 1' in line]
     assert json.loads(line)["privacy"]["epsilon"] < spent
+
+
+def test_while_it_goes_on_its_epsilon_is_never_less_than_what_was_spent(make, monkeypatch, seen):
+    stopped = interrupted_after_sending(make, monkeypatch)
+    spent, told = look(stopped.run.path).epsilon, seen(look)
+    run(stopped, resume=True)
+    assert {(one.state, one.done) for one in told} == {("running", 1), ("running", 2)}
+    assert all(one.epsilon is not None and one.epsilon >= spent for one in told)
 
 
 def test_what_makes_an_epsilon_worth_less_than_it_looks_stands_beside_it(make, tmp_path):
@@ -172,15 +181,15 @@ def test_a_run_with_secret_cohorts_is_shown_to_its_owner_alone(make, seen):
 
 
 @pytest.mark.parametrize(
-    ("secret", "why"),
+    ("withheld", "why"),
     [
-        ({"times": True, "sites": True}, "secret cohorts"),
-        ({"times": True, "sites": False}, "how long"),
-        (None, "not noted"),
+        ("its ε counts on secret cohorts", "secret cohorts"),
+        ("how long it takes tells of records", "how long"),
+        (None, "is not yet"),
     ],
 )
-def test_neither_is_one_that_waits_for_sites_or_gave_up_on_them(tmp_path, monkeypatch, secret, why):
-    folder = waiting(tmp_path / "private", secret)
+def test_neither_is_one_that_waits_for_sites_or_gave_up_on_them(tmp_path, monkeypatch, withheld, why):
+    folder = waiting(tmp_path / "private", withheld)
     for works, state in ((True, "waiting"), (False, "stopped")):
         monkeypatch.setattr("murmura.status.status.is_running", lambda folder, works=works: works)
         assert look(folder).state == state
@@ -190,17 +199,17 @@ def test_neither_is_one_that_waits_for_sites_or_gave_up_on_them(tmp_path, monkey
 
 def test_one_that_promises_nothing_is_shown_while_it_waits_for_sites(tmp_path, monkeypatch):
     monkeypatch.setattr("murmura.status.status.is_running", lambda folder: True)
-    folder = waiting(tmp_path / "plain", {"times": False, "sites": False})
+    folder = waiting(tmp_path / "plain", "")
     assert look(folder).published.waiting == ("heart",)
 
 
-def waiting(folder, secret):
-    """The folder of a run that waits for a site, having noted what of it is secret."""
+def waiting(folder, withheld):
+    """The folder of a run that waits for a site, having noted why nobody else may watch it, if not None."""
     kept = RunFolder(write_run(folder, rows=[{"round": 0}]))
     (kept.path / SUMMARY).unlink()
     kept.checkpoint.mkdir()
-    if secret:
-        kept.write_secret(**secret)
+    if withheld is not None:
+        kept.write_withheld(withheld)
     kept.write_live({"expected": ["heart"]})
     return kept.path
 

@@ -71,8 +71,7 @@ def judge(
     if endpoint is not None and not yes and not sys.stdin.isatty():  # told before answers are written, which takes long
         what = "an endpoint is asked only after a yes, and there is no terminal to ask for one on"
         raise ConfigError(what, where="--endpoint", fix="Give --yes.")
-    if site is not None:
-        require_site(run, other, site)
+    require_site(run, other, site)
     if endpoint is not None:
         require_sendable(experiment, run, file, site, private=private)
     questions = asked_of(experiment, run, file, most)

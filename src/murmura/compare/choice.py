@@ -29,7 +29,7 @@ class Recommendation:
 
 def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommendation:
     """Of the arms that keep the limits the one with the best utility, by its mean; of several with the very same what
-    leaks least, if all were attacked, then what sends least, then the first.
+    leaks least, if all were attacked alike, then what sends least, then the first.
 
     Args:
         results: arms with finished runs.
@@ -44,12 +44,13 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
         return Recommendation(None, (f"No arm {f'keeps {asked}' if asked else 'can be chosen'}. {why}.",))
     best = max(map(_worth, within))
     level = [one for one in within if isclose(_worth(one), best, rel_tol=1e-12)]  # as means of the same shares are
-    attacked = all(one.most_leakage is not None for one in level)
+    attacked = _attacked_alike(level)
     merits = [(max(one.most_leakage or 0.0, GUESSING) if attacked else 0.0, one.bytes) for one in level]
     taken = level[merits.index(min(merits))]
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     if same := [one.arm for one in level if one is not taken]:
-        told.append(f"Exactly as good: {listing(same)}; {_preferred(merits)}.")
+        by = "leaked least here, then what sends least" if attacked else "sends least"
+        told.append(f"Exactly as good: {listing(same)}. Of all these taken is what {by}, then the first in the file.")
     told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
@@ -57,16 +58,9 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
     return Recommendation(taken.arm, tuple(told))
 
 
-def _preferred(merits: Sequence[tuple[float, float]]) -> str:
-    """Why one of several arms is taken that are exactly as good.
-
-    Args:
-        merits: what each leaks and sends.
-    """
-    first, second = sorted(merits)[:2]
-    if first == second:
-        return "the first in the file is taken"
-    return f"what {'leaks' if first[0] < second[0] else 'sends'} least is taken"
+def _attacked_alike(level: Sequence[ArmResult]) -> bool:
+    """Whether what arms leak can be compared: every run was attacked, and the same seeds were audited."""
+    return all(len(one.attacked) == len(one.runs) for one in level) and len({tuple(one.audited) for one in level}) == 1
 
 
 def broken_limits(one: ArmResult, limits: Limits) -> list[str]:

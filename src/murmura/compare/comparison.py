@@ -258,7 +258,7 @@ class Comparison:
         if missing:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         if (at_once := shared(self.folder, jobs)) > 1:
-            remarks.append(f"{at_once} runs shared the machine, so each took longer than it does alone.")
+            remarks.append(f"Up to {at_once} runs shared the machine, and took longer than they do alone.")
         if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
             remarks.append(
                 "The first runs compute what layers below the adapters make of the records, and later ones read it: so "

@@ -242,13 +242,14 @@ class _UnderWay:
 
 
 def shared(folder: Path, jobs: Sequence[Job]) -> int:
-    """Most runs that have shared the machine with one of these that are finished.
+    """Most runs that have shared the machine with one of these that are finished and tell how long they took.
 
     Args:
         folder: of the comparison. Of runs of an earlier version it knows no more than the most of them all; else 1.
     """
     noted, before = files.state(folder / RUNS / AT_ONCE), files.state(folder / FIGURES).get("at_once")
-    return max([1, *(most for job in jobs if job.finished and (most := noted.get(job.folder.name, before)))])
+    timed = [job for job in jobs if job.finished and read(job.folder).totals.get("wall")]
+    return max([1, *(most for job in timed if (most := noted.get(job.folder.name, before)))])
 
 
 def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:

@@ -38,7 +38,6 @@ from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.personal.apart import apart_of
 from murmura.privacy.guarantee import Guarantee
-from murmura.privacy.parts import Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.run_ledgers import RunLedgers
 from murmura.reading import Reading
@@ -141,11 +140,6 @@ class Plan:
     def privacy(self) -> PrivacyPlan | None:
         """The privacy plan that the run follows; None where it follows none."""
         return self.guarantee.plan if self.guarantee else None
-
-    @property
-    def protects(self) -> Unit | None:
-        """What the run's ε is of; None where it promises none."""
-        return self.guarantee.unit if self.guarantee else None
 
     @property
     def owned(self) -> Mapping[str, Sequence[Any]] | None:

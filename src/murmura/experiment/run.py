@@ -27,7 +27,7 @@ from murmura.experiment.inputs import inputs, inputs_of, require_same_models, te
 from murmura.experiment.precision import automatic, multiplied_in, slow
 from murmura.experiment.prepare import Plan, prepare, require_apart
 from murmura.experiment.resume import Past, drop_refused, restored, tables
-from murmura.experiment.server_side import ServerSide, assemble
+from murmura.experiment.server_side import ServerSide, assemble, publication_of
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model
@@ -125,7 +125,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         require_whole(plan.experiment, plan.pool, context.loader)
     if records.canaries:
         say(_CANARIES.format(len(records.canaries)))
-    if plan.privacy and (records.people.exclusions.person_at or 0) > 1:
+    if plan.method.protects == "record" and (records.people.exclusions.person_at or 0) > 1:
         say(_SEVERAL.format(records.people.exclusions.person_at))
     if not plan.checkpoint and not plan.is_remote:
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
@@ -134,8 +134,7 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
         run_ledgers.note(folder.path, plan.chosen_by)
         if not resume:  # first of all: whatever a killed run leaves must tell that it is a run's
             folder.write_config(plan.experiment.dump())
-        secret_cohort = plan.privacy is not None and plan.privacy.has_secret_cohort
-        folder.write_secret(times=plan.method.protects is not None, sites=secret_cohort)
+        folder.write_withheld(publication_of(plan.method, plan.privacy).withheld)
         return _carried_out(plan, folder, started, deployment)
 
 
@@ -181,7 +180,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         engine: Engine = deployment.connect(folder)
     else:
         own = {site.name: [*site.records, *site.apart] for site in people.sites}
-        engine = simulate(context, method, own, folder, protected=plan.protects == "site")
+        engine = simulate(context, method, own, folder, protected=plan.method.protects == "site")
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         side.server.sizes = {site.name: site.size for site in people.sites}
@@ -343,7 +342,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
         read = [*read, *(one for one in inputs_of(folder) if (one.option, one.name) not in known)]
     folder.write_private(names.INPUTS, [asdict(one) for one in read])
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
-    folder.write_records(people.reports, people.exclusions, unused, plan.protects)
+    folder.write_records(people.reports, people.exclusions, unused, plan.method.protects)
 
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

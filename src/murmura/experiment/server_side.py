@@ -203,11 +203,18 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     return ServerSide(method, server, fleet, monitor, fingerprint(experiment), augmentation, personalisation)
 
 
-def _publication(part: ServerPart, ledger: Ledger, sites: int) -> Publication:
-    promised = part.privacy
+def publication_of(method: Method, promised: PrivacyPlan | None) -> type[Publication]:
+    """What anybody may see of a run that follows a privacy plan, or none."""
     if promised is not None and promised.has_secret_cohort:
-        return OfSecretCohorts(ledger, promised.sampler.expected(sites))
-    return Publication(ledger) if part.method.protects is None else WithoutTimes(ledger)
+        return OfSecretCohorts
+    return Publication if method.protects is None else WithoutTimes
+
+
+def _publication(part: ServerPart, ledger: Ledger, sites: int) -> Publication:
+    kind = publication_of(part.method, part.privacy)
+    if issubclass(kind, OfSecretCohorts) and part.privacy is not None:
+        return kind(ledger, part.privacy.sampler.expected(sites))
+    return kind(ledger)
 
 
 def _personalisation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFolder) -> Personalisation | None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from murmura.errors import ConfigError
 from murmura.judge.judges import TOKENS, LocalJudge
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
-from murmura.report.sections.judged import doubts, table
+from murmura.report.sections.judged import remarks, table
 from murmura.runs.folder import RunFolder
-from murmura.runs.judgement import HERE, Judgement, Posted
+from murmura.runs.judgement import BEFORE, HERE, Judgement, Posted
+from murmura.runs.record import read
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.generators import Generator
 from murmura.units import count
 
 _CHARACTERS = 4  # of a token, about
-BEFORE = "its model before training"
 
 
 def begin(by: str | None, url: str | None, model: str | None, key: str | None, at_once: int) -> Generator:
@@ -109,7 +109,7 @@ def conclude(
     told = table(found)
     console.print(f"{told.title}:")
     console.print(draw(told))
-    for sentence in doubts(found):
+    for sentence in remarks(found, promised=bool(read(run).last.privacy)):
         console.print(sentence)
     console.print(f"Transcript: {transcript.file}")
 

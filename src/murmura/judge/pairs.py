@@ -20,17 +20,17 @@ from murmura.runs.folder import RunFolder
 from murmura.units import listing
 
 
-def require_site(run: Path, other: Path | None, site: str) -> None:
-    """Hold the name of a site to there being such a one in a run whose sites keep adapters of their own.
+def require_site(run: Path, other: Path | None, site: str | None) -> None:
+    """Hold the name of a site, or that none is named, to whether sites keep adapters of their own.
 
     Args:
         other: the run that the first is compared with; None for its own model before training.
 
     Raises:
-        ConfigError: there is not.
+        ConfigError: there is no such site, or none that keeps one, or one has to be named.
     """
     keeping = [one for one in (run, other) if one is not None and RunFolder(one).sites_with_adapters]
-    for one in keeping or [run]:
+    for one in keeping or [run] * (site is not None):
         adapter_of(RunFolder(one), site)
 
 

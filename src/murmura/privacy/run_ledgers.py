@@ -239,9 +239,10 @@ def _read(folder: Path) -> RunLedgers:
         except PrivacyError as error:
             records.setdefault(site, None)
             damaged[site] = str(error)
+    anchor = _anchor(folder / ANCHOR) if (folder / ANCHOR).exists() else None  # before what it is an anchor of grows
     server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
-    if (folder / ANCHOR).exists():
-        server.check(_anchor(folder / ANCHOR))
+    if anchor:
+        server.check(anchor)
     simulated = _options(folder).get("engine", SIMULATIONS[0]) in SIMULATIONS
     spent = bool(ledgers or server.lines)  # before that, nothing was
     for site in _taken_part(folder) - records.keys() if spent and simulated else ():

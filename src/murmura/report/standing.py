@@ -238,7 +238,7 @@ def _range(standings: Sequence[RowSummary], untimed: bool) -> tuple[str, ...]:
     known = sorted((one for one in standings if one.sent is not None), key=lambda one: one.sent or 0.0)
     lacking = [one.label for one in standings if one.sent is None]
     told = [f"Traffic was not recorded for {listing(lacking)}."] if lacking and known else []
-    if len({_sent(one) for one in known}) > 1:
+    if len({size(one.sent or 0.0) for one in known}) > 1:
         return (f"From {_ends(known)}, by what was sent.", *told)
     level = known or list(standings)
     timed = sorted((one for one in level if one.seconds and not untimed), key=lambda one: one.seconds or 0.0)

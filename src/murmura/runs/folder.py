@@ -220,7 +220,7 @@ class RunFolder:
         """Remove the checkpoints that are set aside for that, by a process that was killed meanwhile too."""
         aside = [path.name for path in self.checkpoint.glob(".round-*")]
         if aside and not any(self.checkpoint.glob("round-*")):
-            for path in (self.journal(names.PENDING), self._sent, self.checkpoint / names.SECRET):
+            for path in (self.journal(names.PENDING), self._sent, self.checkpoint / names.WITHHELD):
                 path.unlink(missing_ok=True)
         remove(self.checkpoint, tuple(aside))
 
@@ -292,12 +292,9 @@ class RunFolder:
         elif self.config.exists():
             self._write_text(place, jsontext.dumps(told), private=True, synced=False)
 
-    def write_secret(self, *, times: bool, sites: bool) -> None:
-        """Note, before anybody may watch, what is for the run's owner alone: when rounds end and answers come, and whom
-        a round asks."""
-        self._write_text(
-            f"{names.CHECKPOINTS}/{names.SECRET}", jsontext.dumps({"times": times, "sites": sites}), private=True
-        )
+    def write_withheld(self, why: str) -> None:
+        """Note, before anybody may watch, why nobody but the run's owner may; empty: anybody may."""
+        self._write_text(f"{names.CHECKPOINTS}/{names.WITHHELD}", jsontext.dumps({"why": why}), private=True)
 
     def sent(self) -> dict[str, Any]:
         """What ``write_sent`` wrote last; nothing where it did not, or a failure of power has left no more of it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 HERE = "here"
+BEFORE = "its model before training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Judgement:
     """A file ``judged/NAME.json``: the run's answers against others.
 
     Attributes:
-        against: Whose they were: another run, or the model before training.
+        against: Whose they were: another run, or the model before training (``BEFORE``).
         judge: The model that judged.
         where: Where it was: ``HERE``, or the address of a server.
         questions: How many were asked.
@@ -25,7 +26,7 @@ class Judgement:
         asked: Verdicts that were asked for, two for each question.
         turned: Questions whose outcome changed with the order of the answers.
         first: Of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.
-        private: Whether the questions came out of the sites' records.
+        private: Whether the questions came out of the sites' records; None where that is not known.
         site: Whose own adapter has answered; None where an adapter of all sites has.
     """
 
@@ -40,8 +41,13 @@ class Judgement:
     first: float | None
     source: str = ""
     refused: int = 0
-    private: bool = False
+    private: bool | None = None
     site: str | None = None
+
+    @property
+    def is_against_run(self) -> bool:
+        """Whether another run has answered."""
+        return not self.against.startswith(BEFORE)
 
 
 @dataclass(frozen=True, slots=True)

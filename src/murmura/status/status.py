@@ -40,8 +40,8 @@ class Status:
         waiting: sites that are waited for, by name, the first few of them.
         events: what went otherwise than planned in this round, in words.
         bytes_up, bytes_down: that have travelled so far for the method, in lost rounds too.
-        epsilon, delta, unit: that are guaranteed, by the last round or, of a run that was interrupted, by all that its
-            ledgers hold, which may be more than it has saved; ``unit`` is what one of is hidden.
+        epsilon, delta, unit: that are guaranteed; of a run that is not finished by all that its ledgers hold, which may
+            be more than it has saved; ``unit`` is what one of is hidden.
         caveat: what makes that worth less than it looks.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
         seconds_left: at the pace of the last rounds.
@@ -104,14 +104,13 @@ def look(folder: Path) -> Status:
         name=str(run.get("name") or folder.resolve().name),
         method=str(method.get("name", "")),
         state=state,
-        withheld="" if state == "finished" else _withheld(files.state(folder / names.CHECKPOINTS / names.SECRET)),
+        withheld="" if state == "finished" else _withheld(folder),
         rounds=live.get("rounds") or method.get("rounds"),
         bytes_up=up,
         bytes_down=down,
         **_recorded(rows),
     )
-    interrupted = found.state in ("stopped", "waiting") or (folder / names.RESUMED).exists()
-    if found.epsilon is not None and found.state != "finished" and interrupted:
+    if found.epsilon is not None and found.state != "finished":
         found = replace(found, epsilon=_spent(folder, found, method))
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
@@ -129,21 +128,14 @@ def look(folder: Path) -> Status:
     )
 
 
-def _withheld(secret: Mapping[str, bool]) -> str:
-    """Why nobody else may watch a run.
-
-    Args:
-        secret: what it has noted to be its owner's alone; empty before it has, and where that is damaged.
-    """
-    if not secret:
-        return "what others may see of it is not noted yet"
-    if secret.get("sites", True):
-        return "its ε counts on secret cohorts"
-    return "how long it takes tells of records" if secret.get("times", True) else ""
+def _withheld(folder: Path) -> str:
+    """Why nobody else may watch a run; that it has not been noted where it has not, or what has is damaged."""
+    noted = files.state(folder / names.CHECKPOINTS / names.WITHHELD)
+    return str(noted.get("why", "what others may see of it is noted when it begins or is resumed, and is not yet"))
 
 
 def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | None:
-    """By the ledgers of a run that was interrupted, and by its last saved round, whichever is more."""
+    """By the ledgers of a run, and by its last saved round, whichever is more."""
     spent = standing(folder, found.done or 0, method)
     if spent is None or found.epsilon is None:
         return found.epsilon

@@ -22,10 +22,12 @@ class Publication:
 
     Attributes:
         told: what may be told of the traffic.
+        withheld: why nobody but the run's owner may watch it before its end, in words; empty: anybody may.
         tells_all: nothing is for the owner alone.
         tells_sites: anybody may know whom a round has asked, and what single sites answered.
     """
 
+    withheld = ""
     tells_all = tells_sites = True
 
     def __init__(self, ledger: Ledger) -> None:
@@ -90,6 +92,7 @@ class WithoutTimes(Publication):
     """Of a run that guarantees something: times and memory grow with how many records sites have, and with samples that
     ε counts on being secret."""
 
+    withheld = "how long it takes tells of records"
     tells_all = False
 
     def rows(self, rows: Sequence[Row]) -> list[Row]:
@@ -108,6 +111,7 @@ class OfSecretCohorts(WithoutTimes):
         cohort: expected sites in a cohort.
     """
 
+    withheld = "its ε counts on secret cohorts"
     tells_sites = False
 
     def __init__(self, ledger: Ledger, cohort: float) -> None:

@@ -28,16 +28,26 @@ def figures_of(run: RunRecord) -> list[Block]:
     """A table and its doubts for each judgement of a run."""
     found: list[Block] = []
     for one in run.judged:
-        found += [table(one), *map(note, doubts(one))]
-        if run.last.privacy and (reasons := uncovered(one)):
-            found.append(note(f"No ε covers these figures: {'; '.join(reasons)}."))
+        found += [table(one), *map(note, remarks(one, promised=bool(run.last.privacy)))]
     return found
+
+
+def remarks(one: Judgement, *, promised: bool) -> list[str]:
+    """What to know of it, in sentences.
+
+    Args:
+        promised: the run promises an ε.
+    """
+    beside = uncovered(one) if promised else []
+    return [*doubts(one), *([f"No ε covers these figures: {'; '.join(beside)}."] if beside else [])]
 
 
 def uncovered(one: Judgement) -> list[str]:
     """Why what a judge preferred tells of private records beside any ε."""
-    told = ["the questions come out of the sites’ records"] * one.private
-    return told + [f"site {one.site} has answered by an adapter of its own"] * bool(one.site)
+    told = ["the questions come out of the sites’ records"] * (one.private is True)
+    told += ["whether the questions come out of the sites’ records is not noted"] * (one.private is None)
+    told += [f"site {one.site} has answered by an adapter of its own"] * bool(one.site)
+    return told + ["the run’s ε does not count the other run"] * one.is_against_run
 
 
 def table(one: Judgement) -> Table:
