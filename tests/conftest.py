@@ -1,6 +1,7 @@
 """Tiny models with real tokenizers, built once a session."""
 
 import functools
+import gc
 import importlib
 import os
 import shutil
@@ -59,6 +60,13 @@ def pytest_xdist_auto_num_workers():
 def pytest_collection_modifyitems(items):
     """Slow tests first: of several processes one that has done its own takes over what is last of another's."""
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+def pytest_collection_finish():
+    """What was imported stays: to look through it for garbage time and again is some of what tests take."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture

@@ -119,11 +119,14 @@ def quiet() -> Iterator[None]:
     """Without the libraries' remarks: on orders at which a series does not converge, which are left out, and on numbers
     that overflow on the way. Either only raises ε."""
     logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.addFilter(_is_error)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
