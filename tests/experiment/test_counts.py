@@ -60,7 +60,7 @@ def test_no_file_for_others_has_the_numbers(make, private):
 
 @pytest.mark.parametrize(("method", "told"), [(PRIVATE["sites"], None), (PRIVATE["records"], 3)])
 def test_at_how_many_sites_a_person_is_found_is_told_where_an_epsilon_counts_on_it_alone(
-    tmp_path, llama_folder, method, told
+    tmp_path, llama_folder, no_page, method, told
 ):
     """One record could change it, and of whole sites no ε is about it."""
     for site in ("heart", "lung", "skin"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,15 +84,22 @@ def epsilon(event: dp.DpEvent, delta: float, ask: Ask | None = None) -> Any:
 
 def _least_over_orders(event: dp.DpEvent, delta: float, relation: Any) -> float:
     """The least bound that any of the orders gives, without asking all of them: as the order grows, the bound falls and
-    then rises. Each is valid, so one that is missed would cost tightness and nothing else."""
-    near, least = range(len(ORDERS)), math.inf
-    for stride in (32, 4, 1):
-        orders = [ORDERS[place] for place in near[::stride]]
+    then rises. Each is valid, so one that is missed would cost tightness and nothing else. Large ones take longest."""
+
+    def least_of(orders: Sequence[float]) -> tuple[float, float]:
         composed = RenyiAccountant(orders, relation)
         bound, order = spent(composed, event, delta, lambda one: one.get_epsilon_and_optimal_order(delta))
-        least, best = min(least, float(bound)), ORDERS.index(order)
-        near = range(max(0, best - stride), min(len(ORDERS), best + stride + 1))
-    return least
+        return float(bound), float(order)
+
+    far, found = ORDERS[::32], list[tuple[float, float]]()
+    for place in range(0, len(far), 4):
+        found.append(least_of(far[place : place + 4]))
+        if found[-1] > min(found):
+            break
+    for stride, within in ((4, 32), (1, 4)):
+        best = ORDERS.index(min(found)[1])
+        found.append(least_of(ORDERS[max(0, best - within) : best + within + 1 : stride]))
+    return min(found)[0]
 
 
 def rough_epsilon(event: dp.DpEvent, delta: float) -> float:
