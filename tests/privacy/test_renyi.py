@@ -58,3 +58,22 @@ def test_a_curve_asks_few_orders_where_each_takes_long(monkeypatch):
     found = renyi.epsilon(event, 1e-5, lambda composed: composed.get_epsilon(1e-5))
     assert asked == [len(renyi.FEW_ORDERS)] and asked[0] < len(renyi.ORDERS) / 4
     assert found == pytest.approx(renyi.epsilon(event, 1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sample", "relation"),
+    [
+        (lambda noise: dp.PoissonSampledDpEvent(0.04, noise), dp.NeighboringRelation.ADD_OR_REMOVE_ONE),
+        (lambda noise: dp.SampledWithoutReplacementDpEvent(100, 4, noise), dp.NeighboringRelation.REPLACE_ONE),
+        (lambda noise: dp.ComposedDpEvent([noise]), dp.NeighboringRelation.ADD_OR_REMOVE_ONE),
+    ],
+)
+@pytest.mark.parametrize(("sigma", "steps"), [(0.7, 30), (1.5, 300)])
+def test_the_least_bound_is_found_though_large_orders_are_not_asked(monkeypatch, sample, relation, sigma, steps):
+    asked, spent = [], renyi.spent
+    monkeypatch.setattr(renyi, "spent", lambda one, *rest: asked.extend(one._orders) or spent(one, *rest))
+    event = dp.SelfComposedDpEvent(sample(dp.GaussianDpEvent(sigma)), steps)
+    found = renyi.epsilon(event, 1e-5)
+    least, best = RenyiAccountant(renyi.ORDERS[:250], relation).compose(event).get_epsilon_and_optimal_order(1e-5)
+    assert found == pytest.approx(least, rel=1e-12)
+    assert max(asked) < best + 90 and len(asked) < 70
