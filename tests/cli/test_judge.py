@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -81,11 +82,16 @@ def test_runs_whose_folders_have_the_same_name_are_judged_apart(folder, server, 
     assert len(list((folder / "private" / "@run" / "judged").iterdir())) == 2
 
 
-def test_of_sites_that_keep_their_adapters_one_is_named(tmp_path, llama_folder, server):
+def test_of_sites_that_keep_their_adapters_one_is_named(folder, tmp_path, llama_folder, server, monkeypatch):
+    plain = shutil.move(folder, tmp_path / "plain")
     small.write_data(tmp_path)
     kept = run(small.experiment(tmp_path, llama_folder, {"name": "local", "rounds": 1})).folder
-    words = (kept, "--endpoint", server, "--model", "m", "--tokens", 2, "--yes")
-    assert "--site heart | skin" in invoke(*words).output
+    judge = ("--endpoint", server, "--model", "m", "--tokens", 2, "--yes")
+    words = (kept, *judge)
+    with monkeypatch.context() as patch:  # before anything is answered, which takes long
+        patch.setattr("murmura.judge.pairs.answered", None)
+        assert "--site heart | skin" in invoke(*words).output
+        assert "--site heart | skin" in invoke(plain, kept, *judge).output
     refused = invoke(*words, "--site", "heart")
     assert refused.exit_code == 2 and "keeps for itself" in refused.output and Judge.asked == []
     assert "none is called 'lung'" in invoke(*words, "--site", "lung").output
@@ -114,7 +120,7 @@ def test_a_server_that_refuses_everything_is_told_and_later_asked_again(folder, 
     assert invoke(*words).exit_code == 0 and runs.read(folder).judged[0].refused == 0
 
 
-def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder, server):
+def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder, server, monkeypatch):
     small.write_data(tmp_path)
     taken = {"train": "sites", "heldout": None, "heldout_records": 2, "max_length": 128}
     table = {"run": {"folder": str(tmp_path / "own")}, "model": {"name": str(llama_folder)}, "lora": {"rank": 2}}
@@ -128,7 +134,12 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     assert refused.exit_code == 2 and "private records" in refused.output and Judge.asked == []
     assert "one adapter for all sites. Leave --site out" in invoke(*words, "--site", "heart").output
     assert runs.read(folder).posted == ()
-    assert invoke(*words, "--send-private").exit_code == 0 and len(Judge.asked) > 0
+    with monkeypatch.context() as patch:
+        promising = SimpleNamespace(last=SimpleNamespace(privacy={"epsilon": 1.0}))
+        patch.setattr("murmura.judge.conclusion.read", lambda folder: promising)
+        judged = invoke(*words, "--send-private")
+    assert judged.exit_code == 0 and len(Judge.asked) > 0
+    assert "No ε covers these figures: the questions come out of the sites’ records." in judged.output
     (folder / "public.jsonl").write_text('{"instruction": "what is rash", "output": ""}\n')
     assert invoke(*words, "--questions", folder / "public.jsonl").exit_code == 0
     assert runs.read(folder).posted == (Posted(server, True), Posted(server, False))

@@ -40,8 +40,8 @@ def test_of_arms_that_are_exactly_as_good_what_leaks_or_sends_least_is_taken(tmp
     worse = result(tmp_path, "worse", [2.3, 2.2, 2.4], [0.5, 0.5, 0.5])
     found = chosen([first, leaks_less, sends_less, worse])
     assert found.arm == "sends less"
-    by = "what leaked least here, then what sends least, then the first in the file"
-    assert found.sentences[1] == f"Exactly as good: first and leaks less. Of all these taken is {by}."
+    by = "what leaked least here; of equals, what sends least, and else the first in the file"
+    assert found.sentences[1] == f"Exactly as good: first and leaks less. Taken is {by}."
     assert not any("first (difference" in told for told in found.sentences)
     assert chosen([first, leaks_less]).arm == "leaks less"
     assert not any("Exactly" in told for told in chosen([leaks_less, worse]).sentences)
@@ -51,10 +51,13 @@ def test_of_arms_that_are_exactly_as_good_what_leaks_or_sends_least_is_taken(tmp
     # Where not all were attacked, or not alike, it is not known which leaks least.
     some = replace(unknown, arm="one seed attacked", runs={**unknown.runs, 0: first.runs[0]})
     by_audit = audited(first, *[audit(model={"RMIA": 0.9})] * 3)
-    for other in (unknown, some, by_audit):
-        found = chosen([other, leaks_less])
+    otherwise = audited(leaks_less, *[audit(model={"loss": 0.6})] * 3)
+    for other, than in ((unknown, leaks_less), (some, leaks_less), (by_audit, leaks_less), (by_audit, otherwise)):
+        found = chosen([other, than])
         assert found.arm == other.arm
-        assert "Of all these taken is what sends least, then the first in the file." in found.sentences[1]
+        assert "Taken is what sends least, and else the first in the file." in found.sentences[1]
+    less = audited(leaks_less, *[audit(model={"RMIA": 0.8})] * 3)
+    assert chosen([by_audit, less]).arm == "leaks less"
 
 
 def _sending(count, run):

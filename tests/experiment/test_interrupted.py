@@ -149,9 +149,10 @@ def test_a_ledger_that_lost_its_end_after_the_run_was_finished_is_refused(make, 
     with pytest.raises(PrivacyError, match="has 3 lines, and had 4 when the run was last saved"):
         run_ledgers.read(folder)
     ledger.write_bytes(whole)
-    anchor.write_text("{}\n", encoding="utf-8")
-    with pytest.raises(PrivacyError, match=r"anchor\.jsonl: how far the privacy ledger had come is damaged"):
-        run_ledgers.read(folder)
+    for damaged in ("{}\n", '{}\n{"anchor": {}}\n', '{}\n{"anchor": null}\n'):
+        anchor.write_text(damaged, encoding="utf-8")
+        with pytest.raises(PrivacyError, match=r"anchor\.jsonl: how far the privacy ledger had come is damaged"):
+            run_ledgers.read(folder)
 
 
 def test_a_finished_run_that_promised_nothing_can_go_on(make):

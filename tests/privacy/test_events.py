@@ -1,5 +1,6 @@
 """What is in an event, and the same event without some of it."""
 
+import logging
 import math
 
 import dp_accounting as dp
@@ -35,3 +36,13 @@ def test_what_is_in_an_event_is_found_however_deep_it_is():
     for one, other, found in ((mixture, SKELLAM, events.has_mixtures), (SKELLAM, mixture, events.has_integer_noise)):
         deep = dp.ComposedDpEvent([GAUSSIAN, dp.SelfComposedDpEvent(dp.ComposedDpEvent([one]), 2)])
         assert found(deep) and not found(other) and not found(GAUSSIAN)
+
+
+def test_what_is_quiet_within_another_leaves_that_quiet():
+    logger = logging.getLogger("absl")
+    before = list(logger.filters)
+    with events.quiet():
+        with events.quiet():
+            pass
+        assert not logger.filter(logging.LogRecord("absl", logging.WARNING, "", 0, "hear", (), None))
+    assert logger.filters == before

@@ -240,6 +240,9 @@ def test_of_many_the_least_and_the_most_are_told():
     assert costs([*level, old])[0] == "1.00 MB sent, 40.0 s, for each of the others."
     told = costs([replace(one, expected=True) for one in alike[:2] + many])[0]
     assert told.startswith("From 1.00 MB sent (expected), ")
+    some = [replace(one, expected=one in alike[:2], seconds=None) for one in alike]
+    assert costs(some) == ("1.00 MB sent, for each of them.", "For arm0 and arm1 it is what is expected.")
+    assert costs([replace(one, expected=True) for one in some]) == ("1.00 MB sent (expected), for each of them.",)
     secret = [*alike[:3], replace(alike[3], sent=1e6 + 9, seconds=None), *alike[4:]]
     assert costs(secret) == (by_time, "No time is told for arm3.")
     assert "Not measured for B." in leaks([standing("A", leakage=0.7), standing("B")])

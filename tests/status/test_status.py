@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from wsgiref.util import setup_testing_defaults
@@ -144,9 +144,13 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
     found = look(folder)
     assert (found.state, found.done, found.epsilon) == ("stopped", 1, spent)
     assert spent > read(folder).last.privacy["epsilon"] and listing([folder])[0].epsilon == spent
+    assert dict(lines(found))["Guaranteed"].endswith(", by the privacy ledgers")
+    assert dict(lines(replace(found, epsilon=None)))["Guaranteed"] == "no ε can be told, by the privacy ledgers"
     shutil.rmtree(folder / "private")  # as on the server of a deployment, whose sites have their ledgers
     told = ReportedEpsilons.peek(RunFolder(folder).journal(REPORTED)).worst["epsilon"]
-    assert look(folder).epsilon == told == spent
+    found = look(folder)
+    assert found.epsilon == told == spent
+    assert ", by what sites have told, and what is promised where they have not" in dict(lines(found))["Guaranteed"]
     [sentence] = interrupted(table([read(folder)]))
     assert f"but ε = {bound(spent)} by what sites have told" in sentence
     [line] = [line for line in (folder / "metrics.jsonl").read_text().splitlines() if '"round": 1' in line]

@@ -49,8 +49,8 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
     taken = level[merits.index(min(merits))]
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     if same := [one.arm for one in level if one is not taken]:
-        by = "leaked least here, then what sends least" if attacked else "sends least"
-        told.append(f"Exactly as good: {listing(same)}. Of all these taken is what {by}, then the first in the file.")
+        by = "leaked least here; of equals, what sends least" if attacked else "sends least"
+        told.append(f"Exactly as good: {listing(same)}. Taken is what {by}, and else the first in the file.")
     told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])
@@ -59,8 +59,17 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
 
 
 def _attacked_alike(level: Sequence[ArmResult]) -> bool:
-    """Whether what arms leak can be compared: every run was attacked, and the same seeds were audited."""
-    return all(len(one.attacked) == len(one.runs) for one in level) and len({tuple(one.audited) for one in level}) == 1
+    """Whether what arms leak can be compared: every run was attacked, and audits attacked the same in the same ways."""
+    audits = [
+        {
+            (seed, model.target, attack.attack)
+            for seed, run in one.runs.items()
+            for model in (run.audit.models if run.audit else ())
+            for attack in model.attacks
+        }
+        for one in level
+    ]
+    return all(len(one.attacked) == len(one.runs) for one in level) and all(one == audits[0] for one in audits)
 
 
 def broken_limits(one: ArmResult, limits: Limits) -> list[str]:

@@ -119,14 +119,14 @@ def quiet() -> Iterator[None]:
     """Without the libraries' remarks: on orders at which a series does not converge, which are left out, and on numbers
     that overflow on the way. Either only raises ε."""
     logger = logging.getLogger("absl")
-    logger.addFilter(_is_error)
+
+    def is_error(record: logging.LogRecord) -> bool:  # one for each entry, since it nests
+        return record.levelno >= logging.ERROR
+
+    logger.addFilter(is_error)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
     finally:
-        logger.removeFilter(_is_error)
-
-
-def _is_error(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR
+        logger.removeFilter(is_error)

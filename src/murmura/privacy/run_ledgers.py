@@ -241,7 +241,7 @@ def _read(folder: Path) -> RunLedgers:
             damaged[site] = str(error)
     anchor = _anchor(folder / ANCHOR) if (folder / ANCHOR).exists() else None  # before what it is an anchor of grows
     server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
-    if anchor:
+    if anchor is not None:
         server.check(anchor)
     simulated = _options(folder).get("engine", SIMULATIONS[0]) in SIMULATIONS
     spent = bool(ledgers or server.lines)  # before that, nothing was
@@ -288,6 +288,7 @@ def _taken_part(folder: Path) -> set[str]:
 def _anchor(path: Path) -> Anchor:
     try:
         found: Anchor = json.loads(path.read_text(encoding="utf-8").splitlines()[1])[SITE_ANCHOR]
+        _ = found["lines"], found["head"]
     except (ValueError, IndexError, KeyError, TypeError, RecursionError) as error:
         fix = "Restore it from a copy."
         raise PrivacyError("how far the privacy ledger had come is damaged", where=str(path), fix=fix) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from murmura.measure.figure import GUESSING
@@ -246,8 +246,12 @@ def _range(standings: Sequence[RowSummary], untimed: bool) -> tuple[str, ...]:
         secret = [one.label for one in level if not one.seconds]
         untold = [f"No time is told for {listing(secret)}."] if secret else []
         return (f"From {_ends(timed)}, by time.", *untold, *told)
-    each = _cost(timed[0]) if len(timed) == len(level) else _sent(level[0])
-    return (f"{each}, for each of {'the others' if told else 'them'}.", *told)
+    expecting = [one.label for one in level if one.expected]
+    mixed = len(expecting) < len(level)
+    first = replace((timed or level)[0], expected=not mixed)
+    each = _cost(first) if len(timed) == len(level) else _sent(first)
+    only = [f"For {listing(expecting)} it is what is expected."] if expecting and mixed else []
+    return (f"{each}, for each of {'the others' if told else 'them'}.", *only, *told)
 
 
 def _ends(known: Sequence[RowSummary]) -> str:

@@ -47,7 +47,7 @@ class Judgement:
     @property
     def is_against_run(self) -> bool:
         """Whether another run has answered."""
-        return not self.against.startswith(BEFORE)
+        return self.against.removesuffix(f", at site {self.site}") != BEFORE
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class Status:
         bytes_up, bytes_down: that have travelled so far for the method, in lost rounds too.
         epsilon, delta, unit: that are guaranteed; of a run that is not finished by all that its ledgers hold, which may
             be more than it has saved; ``unit`` is what one of is hidden.
+        by: what says so, in words, where that is more than the last saved round tells; empty where it is that.
         caveat: what makes that worth less than it looks.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
         seconds_left: at the pace of the last rounds.
@@ -64,6 +65,7 @@ class Status:
     epsilon: float | None = None
     delta: float | None = None
     unit: str | None = None
+    by: str = ""
     caveat: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     measured: int | None = None
@@ -111,7 +113,7 @@ def look(folder: Path) -> Status:
         **_recorded(rows),
     )
     if found.epsilon is not None and found.state != "finished":
-        found = replace(found, epsilon=_spent(folder, found, method))
+        found = _with_spent(found, folder, method)
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
     if found.state != "running":
@@ -134,12 +136,12 @@ def _withheld(folder: Path) -> str:
     return str(noted.get("why", "what others may see of it is noted when it begins or is resumed, and is not yet"))
 
 
-def _spent(folder: Path, found: Status, method: Mapping[str, Any]) -> float | None:
-    """By the ledgers of a run, and by its last saved round, whichever is more."""
+def _with_spent(found: Status, folder: Path, method: Mapping[str, Any]) -> Status:
+    """With the ε that the ledgers of a run have, where that is more than what its last saved round tells, or none."""
     spent = standing(folder, found.done or 0, method)
-    if spent is None or found.epsilon is None:
-        return found.epsilon
-    return None if spent.epsilon is None else max(spent.epsilon, found.epsilon)
+    if spent is None or found.epsilon is None or (spent.epsilon is not None and spent.epsilon <= found.epsilon):
+        return found
+    return replace(found, epsilon=spent.epsilon, by=spent.by)
 
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:

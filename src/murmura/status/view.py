@@ -30,7 +30,11 @@ def lines(status: Status) -> list[tuple[str, str]]:
         told.append(("Travelled", f"{size(status.bytes_up)} from the sites, {size(status.bytes_down)} to them"))
     if status.epsilon is not None:
         caveat = f". {status.caveat}" if status.caveat else ""
-        told.append(("Guaranteed", f"ε = {bound(status.epsilon)} for one {status.unit}, δ = {status.delta:g}{caveat}"))
+        by = f", {status.by}" if status.by else ""
+        what = f"ε = {bound(status.epsilon)} for one {status.unit}, δ = {status.delta:g}{by}{caveat}"
+        told.append(("Guaranteed", what))
+    elif status.by:
+        told.append(("Guaranteed", f"no ε can be told, {status.by}"))
     told += [(f"{_TITLES[key]}, round {status.measured}", decimal(one)) for key, one in status.figures.items()]
     if status.seconds_left is not None:
         told.append(("Time left", f"about {clock(status.seconds_left)}"))

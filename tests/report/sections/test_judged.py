@@ -2,12 +2,12 @@ import pytest
 
 from murmura.report.sections.judged import judged
 from murmura.runs.folder import RunFolder
-from murmura.runs.judgement import Judgement
+from murmura.runs.judgement import BEFORE, Judgement
 from tests.report.blocks import said
 from tests.report.runs import PROMISE, metrics, rows_of, write_run
 
 
-def page(tmp_path, last, against="its model before training", private=False, **judgement):
+def page(tmp_path, last, against=BEFORE, private=False, **judgement):
     path, counts = write_run(tmp_path / "a", rows=[metrics(0), last]), {"overall": {"win": 1, "tie": 0, "lose": 0}}
     RunFolder(path).write_judgement(
         "x", Judgement(against, "m", "here", 1, counts, 0, 2, 0, None, private=private, **judgement)
@@ -20,8 +20,8 @@ def page(tmp_path, last, against="its model before training", private=False, **j
     [
         ({"private": True}, "the questions come out of the sites’ records"),
         ({"private": None}, "whether the questions come out of the sites’ records is not noted"),
-        ({"site": "heart"}, "site heart has answered by an adapter of its own"),
-        ({"against": "another"}, "the run’s ε does not count the other run"),
+        ({"site": "heart", "against": f"{BEFORE}, at site heart"}, "site heart has answered by an adapter of its own"),
+        ({"against": f"{BEFORE} 2"}, "the run’s ε does not count the other run"),
     ],
 )
 def test_what_no_epsilon_covers_of_a_judgement_is_told_where_one_is_promised(tmp_path, judgement, why):
