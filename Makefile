@@ -153,7 +153,7 @@ results: records .venv/stamp
 	$(call AUDIT,runs/leakage/runs/*/,--texts 0)
 	$(call COMPARE,leakage/leakage,leakage)
 	$(BIN)/python studies/leakage.py --out runs/leakage --show
-	$(call STUDY,domain,code) --more
+	$(subst bfloat16,float32,$(call STUDY,domain,code)) --more
 	$(call COMPARE,code/code,code)
 	$(call AUDIT,$(foreach arm,local random FedDCA,runs/code/runs/$(arm)-seed[01]))
 	$(BIN)/python studies/domain.py --out runs/code --show
