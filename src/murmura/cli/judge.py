@@ -59,7 +59,7 @@ def judge(
     """
     from murmura.experiment.trained import require_answers
     from murmura.judge.conclusion import begin, conclude
-    from murmura.judge.pairs import answered, asked_of, require_sendable, require_site
+    from murmura.judge.pairs import answered, are_private, asked_of, require_sendable, require_site
 
     experiment = require_answers(run)
     if other is not None:
@@ -77,9 +77,8 @@ def judge(
     questions = asked_of(experiment, run, file, most)
     compared = answered(run, other, questions, tokens, site)
     confirmed = _confirmed if endpoint is not None and not yes else None
-    of_sites = file is None and experiment.data.heldout is None
     source = "held-out questions" if file is None else f"questions of {file.name}"
-    conclude(run, other, judge, endpoint, compared, source, confirmed, site, of_sites)
+    conclude(run, other, judge, endpoint, compared, source, confirmed, site, are_private(experiment, file))
 
 
 def _confirmed(what: str) -> bool:

@@ -34,6 +34,11 @@ def require_site(run: Path, other: Path | None, site: str | None) -> None:
         adapter_of(RunFolder(one), site)
 
 
+def are_private(experiment: Experiment, file: Path | None) -> bool:
+    """Whether questions come out of the sites' records, as held-out ones do that were taken out of those."""
+    return file is None and experiment.data.heldout is None
+
+
 def require_sendable(experiment: Experiment, run: Path, file: Path | None, site: str | None, *, private: bool) -> None:
     """Hold what an endpoint would see to what its owner has said may be sent.
 
@@ -46,9 +51,9 @@ def require_sendable(experiment: Experiment, run: Path, file: Path | None, site:
         ConfigError: the run's held-out records were its sites' own, or a site's own adapter answers, which no ε covers,
             and ``private`` does not say to send them.
     """
-    heldout = experiment.data.heldout is None and file is None
     seen = [f"answers by the adapter that '{site}' keeps for itself"] * (site is not None)
-    seen += ["the run's held-out questions, which were taken out of its sites' private records"] * heldout
+    if are_private(experiment, file):
+        seen.append("the run's held-out questions, which were taken out of its sites' private records")
     if seen and not private:
         ways = ["give --questions FILE with public ones"] * (site is None) + ["judge on this machine (--by)"]
         fix = capital(f"{', '.join(ways)}, or say --send-private.")
