@@ -40,8 +40,8 @@ def test_of_arms_that_are_exactly_as_good_what_leaks_or_sends_least_is_taken(tmp
     worse = result(tmp_path, "worse", [2.3, 2.2, 2.4], [0.5, 0.5, 0.5])
     found = chosen([first, leaks_less, sends_less, worse])
     assert found.arm == "sends less"
-    by = "what leaked least here; of equals, what sends least, and else the first in the file"
-    assert found.sentences[1] == f"Exactly as good: first and leaks less. Taken is {by}."
+    by = "the least leakage, then the fewest bytes, then the order in the file"
+    assert found.sentences[1] == f"Exactly as good: first and leaks less. What decided: {by}."
     assert not any("first (difference" in told for told in found.sentences)
     assert chosen([first, leaks_less]).arm == "leaks less"
     assert not any("Exactly" in told for told in chosen([leaks_less, worse]).sentences)
@@ -55,7 +55,7 @@ def test_of_arms_that_are_exactly_as_good_what_leaks_or_sends_least_is_taken(tmp
     for other, than in ((unknown, leaks_less), (some, leaks_less), (by_audit, leaks_less), (by_audit, otherwise)):
         found = chosen([other, than])
         assert found.arm == other.arm
-        assert "Taken is what sends least, and else the first in the file." in found.sentences[1]
+        assert "What decided: the fewest bytes, then the order in the file." in found.sentences[1]
     less = audited(leaks_less, *[audit(model={"RMIA": 0.8})] * 3)
     assert chosen([by_audit, less]).arm == "leaks less"
 

@@ -77,3 +77,15 @@ def test_the_least_bound_is_found_though_large_orders_are_not_asked(monkeypatch,
     least, best = RenyiAccountant(renyi.ORDERS[:250], relation).compose(event).get_epsilon_and_optimal_order(1e-5)
     assert found == pytest.approx(least, rel=1e-12)
     assert max(asked) < best + 90 and len(asked) < 70
+
+
+def test_small_orders_without_any_bound_do_not_end_the_search(monkeypatch):
+    class Late(RenyiAccountant):
+        def get_epsilon_and_optimal_order(self, delta):
+            self._rdp[self._orders < 101] = math.inf  # as where their series do not converge
+            return super().get_epsilon_and_optimal_order(delta)
+
+    event = dp.GaussianDpEvent(40.0)
+    least = renyi.epsilon(event, 1e-5)
+    monkeypatch.setattr(renyi, "RenyiAccountant", Late)
+    assert least <= renyi.epsilon(event, 1e-5) < 1.05 * least

@@ -145,7 +145,7 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
     assert (found.state, found.done, found.epsilon) == ("stopped", 1, spent)
     assert spent > read(folder).last.privacy["epsilon"] and listing([folder])[0].epsilon == spent
     assert dict(lines(found))["Guaranteed"].endswith(", by the privacy ledgers")
-    assert dict(lines(replace(found, epsilon=None)))["Guaranteed"] == "no ε can be told, by the privacy ledgers"
+    assert dict(lines(replace(found, epsilon=None)))["Guaranteed"] == "no ε can be told (by the privacy ledgers)"
     shutil.rmtree(folder / "private")  # as on the server of a deployment, whose sites have their ledgers
     told = ReportedEpsilons.peek(RunFolder(folder).journal(REPORTED)).worst["epsilon"]
     found = look(folder)

@@ -49,8 +49,8 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
     taken = level[merits.index(min(merits))]
     told = [f"{'Under ' + asked + ': ' if asked else 'Best: '}{taken.arm}, {described(taken)}."]
     if same := [one.arm for one in level if one is not taken]:
-        by = "leaked least here; of equals, what sends least" if attacked else "sends least"
-        told.append(f"Exactly as good: {listing(same)}. Taken is what {by}, and else the first in the file.")
+        by = "the least leakage, then the fewest bytes" if attacked else "the fewest bytes"
+        told.append(f"Exactly as good: {listing(same)}. What decided: {by}, then the order in the file.")
     told += _doubts(taken, limits, measured)
     if limits.max_epsilon is not None:
         told += _of_epsilon(taken, [one for one in measured if one.epsilon is not None])

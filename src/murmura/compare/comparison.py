@@ -257,7 +257,8 @@ class Comparison:
         missing = [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]
         if missing:
             remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
-        if (at_once := shared(self.folder, jobs)) > 1:
+        every = [run for one in results for run in one.runs.values()]
+        if (at_once := shared(self.folder, every)) > 1:
             remarks.append(f"Up to {at_once} runs shared the machine, and took longer than they do alone.")
         if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
             remarks.append(

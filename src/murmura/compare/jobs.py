@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from murmura.progress import clock, say
 from murmura.runs import files, jsontext
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import NOT_FOR_PUBLICATION, PRIVATE, REPORT, STATES
-from murmura.runs.record import read
+from murmura.runs.record import RunRecord, read
 from murmura.training.states import SHARED
 
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
@@ -241,15 +241,15 @@ class _UnderWay:
                 process.terminate()
 
 
-def shared(folder: Path, jobs: Sequence[Job]) -> int:
-    """Most runs that have shared the machine with one of these that are finished and tell how long they took.
+def shared(folder: Path, runs: Iterable[RunRecord]) -> int:
+    """Most runs that have shared the machine with one of these that tell how long they took.
 
     Args:
         folder: of the comparison. Of runs of an earlier version it knows no more than the most of them all; else 1.
     """
     noted, before = files.state(folder / RUNS / AT_ONCE), files.state(folder / FIGURES).get("at_once")
-    timed = [job for job in jobs if job.finished and read(job.folder).totals.get("wall")]
-    return max([1, *(most for job in timed if (most := noted.get(job.folder.name, before)))])
+    timed = [run.folder.name for run in runs if run.totals.get("wall")]
+    return max([1, *(most for name in timed if (most := noted.get(name, before)))])
 
 
 def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:

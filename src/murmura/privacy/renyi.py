@@ -94,7 +94,7 @@ def _least_over_orders(event: dp.DpEvent, delta: float, relation: Any) -> float:
     far, found = ORDERS[::32], list[tuple[float, float]]()
     for place in range(0, len(far), 4):
         found.append(least_of(far[place : place + 4]))
-        if found[-1] > min(found):
+        if found[-1][0] > min(found)[0]:
             break
     for stride, within in ((4, 32), (1, 4)):
         best = ORDERS.index(min(found)[1])

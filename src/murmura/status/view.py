@@ -34,7 +34,7 @@ def lines(status: Status) -> list[tuple[str, str]]:
         what = f"ε = {bound(status.epsilon)} for one {status.unit}, δ = {status.delta:g}{by}{caveat}"
         told.append(("Guaranteed", what))
     elif status.by:
-        told.append(("Guaranteed", f"no ε can be told, {status.by}"))
+        told.append(("Guaranteed", f"no ε can be told ({status.by})"))
     told += [(f"{_TITLES[key]}, round {status.measured}", decimal(one)) for key, one in status.figures.items()]
     if status.seconds_left is not None:
         told.append(("Time left", f"about {clock(status.seconds_left)}"))
