@@ -75,6 +75,8 @@ def test_tries_are_the_least_that_are_enough(q, p):
 def test_certain_and_impossible_records():
     assert least_tries(0.0, 0.9) == 1 and least_tries(-math.inf, 0.9) == math.inf
     assert least_tries(-2000.0, 0.9) == math.inf
+    assert least_tries(-715.0, 0.9) == math.inf  # q is a float, and n is beyond any
+    assert least_tries(-700.0, 0.9) == pytest.approx(-math.log(0.1) * math.exp(700.0))
     assert least_tries(math.log(0.75), 0.75) == 1  # a whole number, exactly
 
 

@@ -5,7 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from murmura.audit.membership import AuditSample, measured
+from murmura.audit.membership import AuditSample, Readings, measured, unlike
+from murmura.generation.scoring import TokenScores
+from murmura.measure.attacks import Passes
 from murmura.streams import Stream
 from tests.audit.conftest import one_model
 
@@ -56,3 +58,19 @@ def test_few_records_are_all_measured_on_without_a_warning(members, others):
             found = measured("model", {"one": some, "two": some}, Stream(seed))
         assert all(0 <= one.low <= one.auc <= one.high <= 1 for one in found.attacks)
         assert found.members >= 1 and found.others >= 1
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(0.0, False), (2.0, True)])
+def test_records_of_different_kinds_are_seen_by_the_loss_before_training(apart, expected):
+    """Whatever the model makes of them, which tells every member from every other."""
+    rng = np.random.default_rng(0)
+
+    def read(after, shift):
+        return [Passes(tokens(np.full(3, after)), tokens(rng.normal(5.0 + shift, 1.0, 3))) for _ in range(30)]
+
+    found = Readings({"a": read(0.1, 0.0)}, [read(9.0, apart)], {"a": 0})
+    assert unlike(found) == expected
+
+
+def tokens(nll):
+    return TokenScores(nll.astype(np.float32), np.ones(len(nll), dtype=bool))

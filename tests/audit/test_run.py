@@ -3,9 +3,12 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import count
 
+import numpy as np
 import pytest
 
+from murmura.audit.attack_scores import AttackScores
 from murmura.audit.extraction import least_tries
 from murmura.audit.membership import MIN_K
 from murmura.audit.run import Options, audit
@@ -85,6 +88,28 @@ def test_figures_are_kept_in_the_run_and_single_scores_apart(copied):
     assert len(lines) - len(own) == 24
     told = (copied / AUDIT).read_text()
     assert not any(json.dumps(line["loss difference"]) in told for line in own)  # no score of one record
+
+
+def test_what_told_records_apart_before_training_is_said(copied, monkeypatch):
+    for step, expected in ((0, False), (1, True)):  # all alike, and members, which are read first, with the least
+        losses = count(0, step)
+        monkeypatch.setattr("murmura.audit.membership.plain_loss", lambda _, losses=losses: float(next(losses)))
+        assert audit(copied, QUICK).unlike == expected
+
+
+def test_a_model_whose_scores_are_no_numbers_is_not_attacked(copied, monkeypatch):
+    score = "murmura.audit.membership.versus"
+    nothing = AttackScores(np.array([np.nan]), np.zeros((1, 1)), np.zeros(1, dtype=int))
+    monkeypatch.setattr(score, lambda *_: nothing)
+    found = audit(copied, QUICK)
+    assert not found.models and "No document" not in " ".join(found.missing)
+    assert "Not attacked: the model. What it makes of some record is no finite number" in " ".join(found.missing)
+    assert "is no finite number" in render([read(copied)])
+
+
+def test_adapters_of_sites_own_are_said_not_to_be_attacked(make):
+    found = audit(make(personal={"steps": 1}), QUICK)
+    assert "trained for themselves at the end stay with them" in " ".join(found.missing)
 
 
 def test_the_same_audit_finds_the_same(copied):

@@ -412,6 +412,24 @@ def test_no_site_has_more_records_of_one_person_than_it_may(tmp_path, most):
     assert found.groups == gathered(**persons(tmp_path), records_per_user=most).groups
 
 
+def test_those_held_out_are_of_persons_as_often_as_those_that_sites_keep(tmp_path):
+    """A person has 60 of a site's 90 records, which a bound leaves 2 of: so 2 of the 32 that are shared out."""
+    (tmp_path / "persons").mkdir()
+    rows = [record("one", n) | {"patient": "p" if n < 60 else n} for n in range(90)]
+    write_lines(tmp_path / "persons" / "one.jsonl", rows)
+    data = DataConfig.parse(
+        {"train": "persons", "user": "patient", "records_per_user": 2, "heldout_records": 16, "max_length": 256}, "test"
+    )
+    shares = Counter[str]()
+    for seed in range(40):
+        found = gather(data, Stream(seed), unused, kind="instruction", pooled=False)
+        [own] = (site.records for site in found.sites)
+        assert len(found.heldout) == len(own) == 16
+        assert [one.cause for one in found.unused] == ["user"] * 58
+        shares += Counter(kept=sum(n < 60 for n in numbers(own)), out=sum(n < 60 for n in numbers(found.heldout)))
+    assert shares["kept"] + shares["out"] == 80 and 20 <= shares["out"] <= 60
+
+
 def test_pooled_records_are_just_those_that_sites_would_have_with_a_bound_for_each_person(tmp_path):
     (tmp_path / "persons").mkdir()
     options = persons(tmp_path) | {"records_per_user": 2}

@@ -79,6 +79,28 @@ def test_leakage_is_told_in_cases_and_never_as_more_than_its_interval_shows(tmp_
     assert ("no proof that nothing leaks" in leaking) == (says == "may be guessing")
 
 
+def test_what_tells_records_apart_before_training_is_not_called_leakage(tmp_path):
+    """AUC of the loss alone before training with an interval that leaves out 0.5, and one that holds it."""
+    for low, differ in ((0.6, True), (0.4, False)):
+        before = metrics(0) | {"attack_loss_auc": 0.7, "attack_loss_auc_low": low, "attack_loss_auc_high": 0.8}
+        after = metrics(2, attack_auc=0.9, attack_auc_low=0.85, attack_auc_high=0.95)
+        leaking = told(rows_of(write_run(tmp_path / str(low), rows=[before, after])), LEAKS)
+        assert "more than guessing" in leaking
+        assert ("before training the loss alone told" in leaking, "gives away" in leaking) == (differ, not differ)
+    both = " ".join(leaks([standing("A", 0.9, ends=(0.8, 1.0), unlike=True), standing("B", 0.9, ends=(0.8, 1.0))]))
+    assert "More than guessing, for A, may be by what else they differ in" in both
+
+
+def test_an_audit_of_records_of_different_kinds_says_so(tmp_path):
+    for unlike in (True, False):
+        path = write_run(tmp_path / str(unlike))
+        (path / "private").mkdir()
+        RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), (), unlike=unlike))
+        rows = rows_of(path)
+        assert ("but before training the loss alone" in told(rows, LEAKS)) == unlike
+        assert ("or less: before training the loss alone" in render(list(rows[0].runs))) == unlike
+
+
 def test_so_few_records_are_told_of_once(tmp_path):
     alike = {"few": True, "upload": "60 (95 %: 40 to 80)", "few_uploads": True}
     both = leaks([standing("A", 0.9, **alike), standing("B", 0.7), standing("C", 0.6, **(alike | {"few": False}))])

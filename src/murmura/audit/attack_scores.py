@@ -38,6 +38,11 @@ class AttackScores:
         """Only those members and others for which a bool of [M] or [N] is true."""
         return AttackScores(self.members[members], self.others[:, others], self.rows[members])
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every score is a number that can be compared."""
+        return bool(np.isfinite(self.members).all() and np.isfinite(self.others).all())
+
     @cached_property
     def wins(self) -> np.ndarray:
         """float64 [M, N]: 1 where a member scores higher than one of the others, ½ where they are equal, else 0."""

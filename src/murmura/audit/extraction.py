@@ -26,7 +26,7 @@ TRIES = tuple(10**power for power in range(7))
 
 
 def least_tries(log_probability: float, p: float) -> float:
-    """The least n with 1 − (1 − q)ⁿ ≥ p, q the probability of one try; infinite where q is 0.
+    """The least n with 1 − (1 − q)ⁿ ≥ p, q the probability of one try; infinite where q is 0, or n beyond any float.
 
     Args:
         log_probability: log q, at most 0.
@@ -35,7 +35,8 @@ def least_tries(log_probability: float, p: float) -> float:
     q = math.exp(min(0.0, log_probability))
     if q in (0.0, 1.0):
         return 1.0 if q else math.inf
-    return max(1.0, math.ceil(math.log1p(-p) / math.log1p(-q) - 1e-9))  # rounding may miss a whole number from above
+    least = math.log1p(-p) / math.log1p(-q) - 1e-9  # rounding may miss a whole number from above
+    return max(1.0, math.ceil(least)) if least < math.inf else math.inf
 
 
 def log_probability(task: Task, scores: CloseScores) -> float | None:

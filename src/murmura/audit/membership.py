@@ -13,7 +13,8 @@ from murmura.audit.attack_scores import AttackScores, draws, shape
 from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
-from murmura.measure.attacks import ATTACKS, CONTROL, Passes
+from murmura.measure.attacks import ATTACKS, CONTROL, Passes, plain_loss
+from murmura.measure.figure import GUESSING
 from murmura.measure.membership import one_in_four, passes, score
 from murmura.measure.reader import Read, Reader
 from murmura.model_runtime import ModelRuntime
@@ -154,6 +155,13 @@ def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScore
     rows = [readings.rows[site] for site, own in readings.members.items() for _ in own]
     others = [[score(attack, one) for one in some] for some in readings.others]
     return AttackScores(np.array(members), np.array(others), np.array(rows, dtype=np.int64))
+
+
+def unlike(readings: Readings) -> bool:
+    """Whether the loss before training, which nobody's records have changed, tells members from others: they then are
+    records of different kinds, and attacks find more or less than a model gives away."""
+    low, high = versus(readings, lambda one: plain_loss(Passes(one.base, one.base))).interval
+    return not low <= GUESSING <= high
 
 
 def min_k(one: Passes) -> float:

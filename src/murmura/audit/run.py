@@ -12,7 +12,7 @@ from murmura import __version__
 from murmura.audit.attack_scores import AttackScores
 from murmura.audit.centres import attacked
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
-from murmura.audit.membership import AuditSample, Readings, Scorer, measured, scored
+from murmura.audit.membership import AuditSample, Readings, Scorer, measured, scored, unlike
 from murmura.audit.published import published
 from murmura.audit.subject import Subject, subject
 from murmura.audit.synthetic import compared
@@ -26,10 +26,12 @@ from murmura.runs.audit import TARGETS, Audit, AuditedModel, Extraction, Written
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import AUDIT, AUDIT_SCORES
 from murmura.tasks import Task
+from murmura.units import listing
 
 _CENTRES_CAVEAT = (
     "The ε of the centres covers none of this: an audit looks at private records, and its figures come without noise."
 )
+_LOST = "Not attacked: {}. What it makes of some record is no finite number, by {}."
 Line = dict[str, Any]
 """Of one record, JSON."""
 
@@ -95,10 +97,15 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
     extraction: list[Extraction] = []
     written: list[Written] = []
     lines: list[Line] = []
+    different = False
     for one in targets(what, sample, missing):
         target, adapters = one.name, one.models
         readings = scorer.read(adapters, f"audit of {TARGETS[target]}")
         scores = {**scored(task, readings), **one.more}
+        if lost := [name for name, own in scores.items() if not own.is_finite]:
+            missing.append(_LOST.format(TARGETS[target], listing(lost)))
+            continue
+        different = unlike(readings)  # by the same records for every target
         models.append(measured(target, scores, stream))
         lines += _records(task, target, sample, readings, scores)
         if task.is_text:
@@ -109,7 +116,7 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
             written.append(completed(target, adapters, sample, bench, options.texts, own))
             texts = begun(target, adapters, sample, bench, options.texts, options.sampling, own)
             written += [texts] if texts else []
-    if task.is_text and not extraction:
+    if task.is_text and models and not extraction:
         missing.append(f"No document has {GIVEN + WRITTEN} tokens, so it was not tried to get one word for word.")
     centres, guessed = attacked(what, missing)
     lines += guessed
@@ -127,6 +134,7 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
         caveat,
         tuple(centres),
         tuple(made_up),
+        different,
     )
     return found, lines
 

@@ -47,11 +47,14 @@ def compared(
         most: texts of each lot; of more, so many are drawn at random.
         missing: what cannot be done is added here, in a sentence.
     """
-    own = [record_text(record) for records in what.members.values() for record in records]
-    others = [record_text(record) for record in what.others]
     found: list[Synthetic] = []
     lines: list[dict[str, Any]] = []
-    for kind, texts in _lots(what, folder, missing):
+    lots = list(_lots(what, folder, missing))
+    if not lots:  # as of preferences, which no method writes texts after
+        return found, lines
+    own = [record_text(record) for records in what.members.values() for record in records]
+    others = [record_text(record) for record in what.others]
+    for kind, texts in lots:
         stream = what.stream / "audit" / "synthetic" / kind
         chosen = texts if len(texts) <= most else stream.python().sample(texts, most)
         one, near = synthetic(kind, chosen, own, others, stream)

@@ -17,6 +17,10 @@ _NOTHING_KEPT = (
     f"{TRAJECTORY.capitalize()}, {RMIA} and {FEDMIA} were not tried, and no single upload was attacked: the run kept "
     "no rounds. With `[audit] keep = true` it would have."
 )
+_PERSONAL = (
+    "The adapters that sites trained for themselves at the end stay with them, and were not attacked: whoever sees one "
+    "may find more."
+)
 _SEEN_BEFORE = (
     f"{RMIA} takes the other sites’ first uploads for models that have not seen a record. Some sites were first heard "
     "after round 1, so that theirs began with a model that may have: it may find less than it could."
@@ -63,6 +67,8 @@ def targets(what: Subject, sample: AuditSample, missing: list[str]) -> Iterator[
         yield Target("adapters", {site: what.models.own[site] for site in sample.members})
         return
     models = dict.fromkeys(sample.members, whole)
+    if what.experiment.personal is not None:
+        missing.append(_PERSONAL)
     if not what.rounds:
         missing.append(_NOTHING_KEPT)
         yield Target("model", models)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from murmura.measure.statistics import Estimate
-from murmura.report.standing import cases
+from murmura.report.standing import KNOWN_BEFORE, cases
 from murmura.runs import RunRecord
 from murmura.runs.audit import TARGETS, Separation
 from murmura.units import listing
@@ -64,6 +64,8 @@ def told(arms: Mapping[str, Sequence[RunRecord]]) -> tuple[str, ...]:
     sentences = [f"Audits, which use all that a run has kept, found most, of 100 pairs: {each}."]
     if left := [arm for arm in arms if arm not in most]:
         sentences.append(f"Not audited: {listing(left)}.")
+    if other := [arm for arm in most if any(run.audit.unlike for run in arms[arm] if run.audit)]:
+        sentences.append(f"Of {listing(other)}, {KNOWN_BEFORE}.")
     if any(run.audit and run.last.privacy for runs in arms.values() for run in runs):
         sentences.append(_UNCOVERED)
     return tuple(sentences)

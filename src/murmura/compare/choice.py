@@ -11,6 +11,8 @@ from murmura.compare.outcome import LEAKAGE, ArmResult, better, compared
 from murmura.measure.figure import GUESSING
 from murmura.measure.statistics import Difference
 from murmura.privacy.plan import USELESS
+from murmura.report.standing import KNOWN_BEFORE
+from murmura.report.table import unlike
 from murmura.units import bound, count, decimal, listing, several, size
 
 
@@ -147,6 +149,8 @@ def _doubts(taken: ArmResult, limits: Limits, measured: Sequence[ArmResult]) -> 
         reach = _beyond(most, limits.max_leakage)
         whose = " of an audit" if most in [audit.high for audit in taken.audits] else ""
         told.append(f"That its leakage keeps the limit is not certain: the 95 % interval{whose} reaches to {reach}.")
+    if limits.max_leakage is not None and unlike(list(taken.runs.values())):
+        told.append(f"It may leak more than what was measured, or less: {KNOWN_BEFORE}.")
     own, most = len(taken.audited), max(len(one.audited) for one in measured)
     if limits.max_leakage is not None and own < most:
         was = f"audited with {several(own, 'seed')}, and others with {most}" if own else "not audited, and others were"

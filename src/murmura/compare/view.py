@@ -36,7 +36,7 @@ from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
 from murmura.report.standing import UNATTACKED, RowSummary, cases, costs, leaks, promised
 from murmura.report.style import Style, style
-from murmura.report.table import few_attacked
+from murmura.report.table import few_attacked, unlike
 from murmura.units import DASH, bound, count, decimal, duration, listing, several, size
 
 _LINEAR = "a linear model"
@@ -268,6 +268,7 @@ def _standing(one: ArmResult) -> RowSummary:
         expected=any(run.hides_cohorts for run in runs),
         upload=cases(uploads.mean, attacked.widest(UPLOADS)) if uploads else "",
         few_uploads=few_attacked(runs, "upload"),
+        unlike=unlike(runs),
         sees=trusted(runs),
     )
 

@@ -166,8 +166,8 @@ def _complete(data: DataConfig, records: Sequence[Placed]) -> list[int]:
 
 
 def _have_labels(records: Sequence[Placed]) -> bool:
-    """Whether records are of a kind with labels, which decide how they are held out and shared. No attack compares
-    members with others of them."""
+    """Whether records are of a kind with labels, which decide how they are held out and shared: out of all alike, as
+    what a classifier is measured on should be."""
     return bool(records[0].record.has_labels)
 
 

@@ -85,7 +85,8 @@ def gather(
     shares = _without_public(shares) if promises and data.skip_bad else _without_twins(shares, data)
     tell_repeats(shares.groups)
     _require_short_names(shares.groups)
-    shares = _bounded(shares, data.records_per_user, stream)
+    groups, others_of_a_person = _bounded(shares.groups, data.records_per_user, stream)
+    shares = replace(shares, groups=groups, unused=[*shares.unused, *others_of_a_person])
     tell(shares.unused, room)
     if pooled:  # just the records that sites would have trained on
         shares = replace(shares, groups={_POOLED: [placed for own in shares.groups.values() for placed in own]})
@@ -95,18 +96,18 @@ def gather(
     return _population(shares, data, found, long, [*bad, *others, *shares.unused])
 
 
-def _bounded(shares: _Shares, most: int | None, stream: Stream) -> _Shares:
-    """No site with more than so many records of one person; which ones stay is drawn at random."""
+def _bounded(groups: Groups, most: int | None, stream: Stream) -> tuple[Groups, list[Unused]]:
+    """No site with more than so many records of one person, which are drawn at random; and the others."""
     if most is None:
-        return shares
-    groups: Groups = {}
-    unused = list(shares.unused)
+        return groups, []
+    left: Groups = {}
+    unused = list[Unused]()
     why = f"one more of a person than the {most} that a site may have"
-    for name, own in shares.groups.items():
+    for name, own in groups.items():
         kept = set(bounded([placed.record for placed in own], [placed.user for placed in own], most, stream))
-        groups[name] = [placed for index, placed in enumerate(own) if index in kept]
+        left[name] = [placed for index, placed in enumerate(own) if index in kept]
         unused += [Unused(placed.where, "user", why) for index, placed in enumerate(own) if index not in kept]
-    return replace(shares, groups=groups, unused=unused)
+    return left, unused
 
 
 def _population(
@@ -221,13 +222,15 @@ def _shared_out(data: DataConfig, records: Sequence[Placed], stream: Stream, emb
     Args:
         records: that can be used.
     """
-    own = [placed for placed in records if placed.site is not None]
+    own, unused = [placed for placed in records if placed.site is not None], list[Unused]()
     if data.sites.by == "partition" and own:
         groups, apart = share_out(data, own, stream, embed)
     else:
         groups = {}
         for placed in sorted(own, key=lambda placed: placed.site or ""):  # records of a site in the source's order
             groups.setdefault(placed.site or "", []).append(placed)
+        if data.takes_from_sites:  # else those set apart would be of persons of whom sites have few
+            groups, unused = _bounded(groups, data.records_per_user, stream)
         groups, apart = hold_out(data, groups, stream)
     if data.sites.records is not None:
         for name, of_site in groups.items():
@@ -238,9 +241,9 @@ def _shared_out(data: DataConfig, records: Sequence[Placed], stream: Stream, emb
             else:
                 groups[name] = (stream / "site-records" / name).python().sample(of_site, count)
     if data.heldout is None:
-        return _Shares(groups, apart, [])
+        return _Shares(groups, apart, [], unused)
     public = [placed for placed in records if placed.site is None]
-    return _Shares(groups, public[: data.heldout_records], apart)
+    return _Shares(groups, public[: data.heldout_records], apart, unused)
 
 
 def _require_short_names(groups: Groups) -> None:
@@ -275,4 +278,4 @@ def _without_twins(shares: _Shares, data: DataConfig) -> _Shares:
     if shared and not heldout:
         where = str(data.heldout or data.train)
         raise DataError("every held-out record is also a private one", where=where, fix="Hold out other records.")
-    return _Shares(shares.groups, heldout, nonmembers, shared)
+    return _Shares(shares.groups, heldout, nonmembers, [*shares.unused, *shared])

@@ -17,6 +17,7 @@ from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import guarantees, interrupted, trusted
 from murmura.report.standing import (
+    KNOWN_BEFORE,
     TOLD,
     UNATTACKED,
     RowSummary,
@@ -28,7 +29,7 @@ from murmura.report.standing import (
     promised,
     untried,
 )
-from murmura.report.table import Row, few_attacked, kinds, runs_of
+from murmura.report.table import Row, few_attacked, kinds, runs_of, unlike
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
 from murmura.units import at_least, decimal, listing
@@ -87,6 +88,7 @@ def standing_of(row: Row) -> RowSummary:
         expected=any(run.hides_cohorts for run in row.runs),
         upload=cases(uploads.mean, uploads.ends),
         few_uploads=few_attacked(row.runs, "upload"),
+        unlike=unlike(row.runs),
         sees=trusted(row.runs),
     )
 
@@ -161,7 +163,7 @@ def _audited(rows: Sequence[Row]) -> list[str]:
         whose = f" of {run.name}" if len(runs_of(rows)) > 1 else ""
         told.append(
             f"The audit{whose} found most in {TARGETS[model.target]}: {cases(one.auc, (one.low, one.high))} of 100 "
-            f"pairs, by {one.attack}."
+            f"pairs, by {one.attack}{f'; but {KNOWN_BEFORE}' * run.audit.unlike}."
         )
     return told
 

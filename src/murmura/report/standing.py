@@ -13,6 +13,7 @@ from murmura.units import bound, decimal, duration, listing, size
 TOLD = 4
 """Rows that are told one by one; of more, the ends alone."""
 UNATTACKED = "Not measured: no attack was carried out."
+KNOWN_BEFORE = "before training the loss alone told these records from the others already"
 _UNTRIED = (
     "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
     "can, may find more: {}."
@@ -36,6 +37,7 @@ class RowSummary:
         leakage: AUC of the strongest attack on the model; None where none was carried out.
         ends: of its 95 % interval.
         few: whether so few records were attacked that it says little.
+        unlike: whether before training the loss alone told members from others already (``table.unlike``).
         upload: the same of what one site sends, in words; empty where it was not attacked.
         few_uploads: ``few`` of that.
         outside: whether an ε is promised that does not cover what attacks were computed from.
@@ -63,6 +65,7 @@ class RowSummary:
     expected: bool = False
     upload: str = ""
     few_uploads: bool = False
+    unlike: bool = False
     sees: str = ""
     together: str = ""
     caveats: str = ""
@@ -159,17 +162,20 @@ def _shows(one: RowSummary) -> str:
     if one.ends is None:
         return "unknown"
     low, high = one.ends
-    return "more" if low > GUESSING else "less" if high < GUESSING else "nothing"
+    more = "unlike" if one.unlike else "more"
+    return more if low > GUESSING else "less" if high < GUESSING else "nothing"
 
 
 _MEANS = {
     "more": "That is more than guessing: the model gives away something of which records it was trained on.",
+    "unlike": f"That is more than guessing; but {KNOWN_BEFORE}, so that it may be by what else they differ in.",
     "nothing": "That may be guessing: nothing was shown, which is no proof that nothing leaks.",
     "less": "That is less than guessing: it tells them apart the wrong way round, by what else they differ in.",
     "unknown": "Without an interval it cannot be told from guessing.",
     "little": _LITTLE,
 }
 _FOR = {
+    "unlike": f"More than guessing, for {{}}, may be by what else they differ in: {KNOWN_BEFORE}.",
     "nothing": "Nothing was shown for {}, which is no proof that nothing leaks.",
     "less": "Less than guessing, for {}, tells them apart the wrong way round, by what else they differ in.",
     "unknown": "Without an interval it cannot be told from guessing for {}.",

@@ -254,6 +254,14 @@ def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
     return any(min(one.members, one.others) < FEW for one in found)
 
 
+def unlike(runs: Sequence[RunRecord]) -> bool:
+    """Whether before training the loss alone told members from others in these runs, or their audits: they then are
+    records of different kinds, and leakage seems larger or smaller than it is."""
+    ends = _measured("attack_loss_auc", [run.before.row if run.before else {} for run in runs]).ends
+    before = ends is not None and not ends[0] <= GUESSING <= ends[1]
+    return before or any(run.audit.unlike for run in runs if run.audit)
+
+
 def distinct(runs: Iterable[RunRecord], part: Callable[[RunRecord], T]) -> list[tuple[T, list[str]]]:
     """What runs have in common is shown once: each different value with the names of its runs."""
     found: dict[str, tuple[T, list[str]]] = {}

@@ -228,6 +228,7 @@ class Audit:
         caveat: Of a run that promises an ε, of centres or of all: that it covers none of this.
         centres: What centres of sites' records give away.
         synthetic: What texts that the run has made give away.
+        unlike: Whether the loss before training tells members from others: they are records of different kinds.
     """
 
     murmura: str | None
@@ -239,3 +240,4 @@ class Audit:
     caveat: str | None = None
     centres: tuple[Centred, ...] = ()
     synthetic: tuple[Synthetic, ...] = ()
+    unlike: bool = False

@@ -9,6 +9,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
+from murmura.audit.run import Options, audit
 from murmura.cli import app
 from murmura.data.records import Instruction
 from murmura.data.templates import template
@@ -17,6 +18,8 @@ from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained
 from murmura.judge.pairs import answered, asked_of
+from murmura.report.page import render
+from murmura.runs import read
 from murmura.training.adapter import load_peft
 from tests.experiment.small import ATTACKED, experiment, write_lines
 
@@ -123,3 +126,12 @@ def test_a_dry_run_counts_pairs(made):
 def test_what_makes_no_sense_with_preferences_is_refused(made, method, sections, why):
     with pytest.raises(ConfigError, match=why):
         dry_run(made(method, **sections))
+
+
+def test_a_run_is_audited(made):
+    folder = run(made({"name": "fedit", "rounds": 1}, evaluation={"attacks": False})).folder
+    found = audit(folder, Options())
+    [model] = found.models
+    assert (model.target, model.strongest, model.members, model.others) == ("model", "loss difference", 10, 6)
+    assert not (found.extraction or found.written or found.synthetic or found.unlike)
+    assert "others, too few to say much" in render([read(folder)])
