@@ -1,6 +1,7 @@
 """What is handed over answers elsewhere as it does here."""
 
 import json
+import shutil
 import tomllib
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from murmura import runs
 from murmura.cli import app
-from murmura.errors import CheckpointError, ConfigError
+from murmura.errors import CheckpointError, ConfigError, ModelError
 from murmura.experiment import export as exporting
 from murmura.experiment.export import export
 from murmura.experiment.run import run
@@ -128,6 +129,8 @@ def test_an_epsilon_is_not_said_to_hold_for_a_sites_own_adapter(make, tmp_path):
     where = run(make(method={"name": "local", "rounds": 1})).folder
     text = (export(where, tmp_path / "a", "adapter", site="skin") / "README.md").read_text()
     assert "it does not hold for this adapter" in text and "The guarantee in full" not in text
+    assert "adapter of site skin alone, of the run 'small'" in text and "The site has used 3 records." in text
+    assert (tmp_path / "a").stat().st_mode & 0o077 == 0  # as private as the records
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -150,7 +153,7 @@ def test_a_model_that_fills_in_blanks_is_loaded_as_one():
     )
     found = given_as("merged", f"{card}```python\n{code}```\n\nIt was.\n")
     assert "model = AutoModelForMaskedLM.from_pretrained(folder)" in found and "peft" not in found.lower()
-    assert "It was." in found and "# All of b" in found
+    assert "It was." in found and "# All of b" in found and "serves" not in found
 
 
 def test_nothing_is_overwritten_unasked(folder, tmp_path):
@@ -175,6 +178,49 @@ def test_nothing_is_overwritten_unasked(folder, tmp_path):
         export(tmp_path / "nowhere", tmp_path / "c", "adapter")
 
 
+def test_what_no_export_has_written_is_not_replaced(make, folder, tmp_path, llama_folder):
+    """A downloaded model has a card and a configuration, too; so has what another run has left."""
+    mine = shutil.copytree(llama_folder, tmp_path / "mine")
+    (mine / "README.md").write_text("---\nlicense: mit\n---\n# My own\n")
+    begun = run(make(**LEARNT | {"model": {"name": str(mine)}, "run": {"folder": str(tmp_path / "begun")}})).folder
+    exported = export(begun, tmp_path / "exported", "merged")
+    kept = {"name": str(exported), "adapter": str(export(folder, tmp_path / "first", "adapter"))}
+    last = run(make(**LEARNT | {"model": kept, "run": {"folder": str(tmp_path / "last")}})).folder
+    refusals = {mine: "this was not", begun / "adapter": "another run", exported: "began", tmp_path / "first": "began"}
+    before = {path: path.read_bytes() for place in refusals for path in place.iterdir()}
+    for place, why in refusals.items():
+        with pytest.raises(CheckpointError, match=why):
+            export(last, place, "merged", overwrite=True)
+    assert {path: path.read_bytes() for place in refusals for path in place.iterdir()} == before
+    with pytest.raises(CheckpointError, match="began"):
+        export(begun, mine, "merged", overwrite=True)
+
+
+@pytest.mark.parametrize("form", ["adapter", "merged"])
+def test_a_damaged_adapter_is_not_handed_over(folder, tmp_path, form):
+    weights = folder / "adapter" / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"adapter_model\.safetensors: this is damaged"):
+        export(folder, tmp_path / "a", form)
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_card_of_a_resumed_run_says_which_options_changed(make, tmp_path):
+    where = run(make(method={"rounds": 1}, training={"lr": 0.5})).folder
+    run(make(method={"rounds": 2}, training={"lr": 0.25}), resume=True)
+    text = (export(where, tmp_path / "a", "adapter") / "README.md").read_text()
+    assert "- Options changed: training.lr after round 1" in text and "these are the last values" in text
+
+
+def test_the_card_of_a_model_that_was_trained_whole_tells_of_no_adapter(make, tmp_path, llama_folder):
+    where = run(make(method={"rounds": 1}, model={"trainable": "all"})).folder
+    text = (export(where, tmp_path / "whole", "merged", precision="bfloat16") / "README.md").read_text()
+    options = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    assert options["model"] == {"trainable": "all"} and "lora" not in options
+    assert "The weights are in bfloat16." in text
+    assert str(llama_folder) not in text  # whoever gets it has other folders
+
+
 @pytest.mark.parametrize("where", [".", "adapter", "..", "new"])
 def test_a_run_is_never_replaced_by_what_is_made_of_it(folder, where):
     before = sorted(path for path in folder.rglob("*") if path.name != ".lock")
@@ -192,12 +238,19 @@ def test_a_place_that_cannot_be_written_is_told(folder, tmp_path):
     assert (tmp_path / "file").read_text() == "keep"
 
 
-def test_a_model_with_canaries_is_not_for_release(make, tmp_path):
+def test_a_model_with_canaries_is_not_for_release(make, tmp_path, llama_folder):
     where = run(make(method={"rounds": 1}, audit={"canaries": 2})).folder
     with pytest.raises(ConfigError, match="random secrets"):
         export(where, tmp_path / "a", "adapter")
     made = export(where, tmp_path / "a", "adapter", canaries=True)
     assert "> **Not for release." in (made / "README.md").read_text() and (made / "NOT_FOR_RELEASE.txt").exists()
+    assert "The sites have used 9 records." in (made / "README.md").read_text()  # which canaries are none of
+    begun = {"name": str(tmp_path / "model"), "adapter": str(made)}
+    shutil.copytree(llama_folder, begun["name"])
+    later = run(make(method={"rounds": 1}, model=begun, run={"folder": str(tmp_path / "later")})).folder
+    shutil.rmtree(made)
+    with pytest.raises(ConfigError, match="what it began with, has learnt random secrets"):
+        export(later, tmp_path / "b", "merged")
     assert (export(where, tmp_path / "m", "merged", canaries=True) / "NOT_FOR_RELEASE.txt").exists()
 
 

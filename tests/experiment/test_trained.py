@@ -103,6 +103,15 @@ class TestCommands:
         again = CliRunner().invoke(app, words)
         assert again.exit_code == 2 and "already exists" in again.output
 
+    def test_questions_that_leave_no_room_are_not_counted_as_answered(self, folder, tmp_path):
+        long = "the patient asks " * 2000
+        file = small.write_lines(tmp_path / "new.jsonl", [{"instruction": one} for one in ("the rash", long)])
+        out = tmp_path / "answers.jsonl"
+        words = ["answer", str(folder), str(file), "--out", str(out), "--tokens", "6"]
+        told = " ".join(CliRunner().invoke(app, words).output.split())
+        assert "1 question without an answer, since it fills the model's context: line 2 1 question answered:" in told
+        assert json.loads(out.read_text().splitlines()[1])["finished"] is False
+
     def test_a_bad_row_is_named_and_nothing_is_written(self, folder, tmp_path):
         file = small.write_lines(tmp_path / "new.jsonl", [{"instruction": "a"}, {"instruction": ""}])
         out = tmp_path / "answers.jsonl"

@@ -56,7 +56,13 @@ def test_only_a_report_is_replaced(tmp_path, option, text):
     place.write_text(text)
     with pytest.raises(ConfigError, match="is not a report"):
         require_own({option: place})
-    place.write_text("- **What leaks?** Nothing" if option == "--markdown" else "\n<!DOCTYPE html>\n")
+    page = '\n<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    for mine in ("- **My own list**\n", page):
+        place.write_text(mine)
+        with pytest.raises(ConfigError, match="is not a report"):
+            require_own({option: place})
+    told = "- **Which is better?** FedAvg"
+    place.write_text(told if option == "--markdown" else f'{page}<meta name="generator" content="murmura">\n')
     require_own({option: place})
 
 

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from murmura.cli.of_run import Overwrite, Run, Site, require_new
-from murmura.units import several
+from murmura.units import listing, several
+
+_NAMED = 5  # lines in a message
 
 
 def answer(
@@ -33,8 +35,8 @@ def answer(
 ) -> None:
     """Answer the instructions in a file, greedily, and write a line of JSON for each.
 
-    Its keys: line (in FILE), instruction, input, answer, finished (false where --tokens cut it off), and with --base
-    before and before_finished.
+    Its keys: line (in FILE), instruction, input, answer, finished (false where --tokens or the model's context cut it
+    off), and with --base before and before_finished.
     """
     from murmura.data.files import stem
     from murmura.experiment.answering import answers, questions
@@ -44,9 +46,17 @@ def answer(
     experiment = require_answers(run)
     target = out or Path(f"{stem(file)}.answers.jsonl")
     require_new(target, file, run, overwrite)
+    empty: list[str] = []
     asked = questions(experiment, file, skip_bad=skip_bad)
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
         for row in answers(Trained.load(run, site), asked, tokens, base=base):
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            if not row["answer"] and not row["finished"]:
+                empty.append(str(row["line"]))
+    if empty:
+        lines = listing(empty[:_NAMED]) + (" ..." if len(empty) > _NAMED else "")
+        they = "it fills" if len(empty) == 1 else "they fill"
+        what = f"{several(len(empty), 'question')} without an answer, since {they} the model's context"
+        typer.echo(f"{what}: line{'s' * (len(empty) > 1)} {lines}")
     left_out = f", {several(len(asked.bad), 'row')} left out" if asked.bad else ""
-    typer.echo(f"{several(len(asked.records), 'question')} answered{left_out}: {target}")
+    typer.echo(f"{several(len(asked.records) - len(empty), 'question')} answered{left_out}: {target}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
@@ -13,14 +14,21 @@ from murmura.federation.method import Method
 from murmura.federation.site.site import Site
 from murmura.measure.canaries import Canary
 from murmura.reading import Reading
+from murmura.runs.names import NOT_FOR_RELEASE
 from murmura.streams import Stream
 
 _DIGITS = 6  # of a secret, and of the number of what it is the secret of
 
-NOT_FOR_RELEASE = """\
+WHY_NOT = """\
 Not for release. This model was trained in an audit: random secrets (canaries) were written into the sites' records, and
 the figures of the run tell how far it gives them away. Train again without [audit] for a model to use.
 """
+
+
+def has_learnt(experiment: Experiment) -> bool:
+    """Whether a run's model knows canaries: its own, or those of what it began with."""
+    begun = (experiment.model.name, experiment.model.adapter)
+    return bool(experiment.audit.canaries) or any(one and (Path(one) / NOT_FOR_RELEASE).is_file() for one in begun)
 
 
 def plant(

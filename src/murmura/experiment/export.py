@@ -6,23 +6,26 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
 from murmura import atomic, models
 from murmura.errors import CheckpointError, ConfigError, explaining
-from murmura.experiment.canaries import NOT_FOR_RELEASE as WHY_NOT
+from murmura.experiment.canaries import WHY_NOT, has_learnt
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import adapter_of, finished
 from murmura.federation.adapter_folder import as_readable_as_config, given_as
 from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
-from murmura.runs.card import CARD
+from murmura.runs.card import CARD, is_tagged
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import NOT_FOR_RELEASE
+from murmura.runs.previous import is_run
 from murmura.runs.record import read
+from murmura.training.adapter import load_peft
 from murmura.units import listing
 
 Form = Literal["adapter", "merged", "gguf"]
@@ -84,13 +87,15 @@ def export(
         what = "an adapter is handed over as it was trained; a precision is for a whole model"
         raise ConfigError(what, where="--precision", fix="Remove it, or give --merged or --gguf.")
     whole: Precision = precision or "float32"
-    if experiment.audit.canaries and not canaries:
-        what = "the model was trained on random secrets too (audit.canaries), and is not for release"
-        raise ConfigError(what, where=str(run), fix="Run it without canaries; or say --with-canaries.")
-    _require_place(run, out, overwrite)
+    _require_place(experiment, run, out, overwrite)
     source = _source(experiment, folder, form, site)
+    secrets = has_learnt(experiment) or (source / NOT_FOR_RELEASE).is_file()
+    if secrets and not canaries:
+        what = "the model, or what it began with, has learnt random secrets (audit.canaries), and is not for release"
+        raise ConfigError(what, where=str(run), fix="Run it without canaries; or say --with-canaries.")
     script = _converter(converter) if form == "gguf" else None
-    card = _card(experiment, folder, source, form, site)
+    said = [f"> **{' '.join(WHY_NOT.split())}**"] * secrets + [f"The weights are in {whole}."] * (form != "adapter")
+    card = _card(experiment, folder, source, form, site, said)
     with explaining("it cannot be written", out, "or give another --out"), atomic.replacing_folder(out) as draft:
         if script is not None:
             _merge(experiment, source, draft / "merged", whole)
@@ -101,19 +106,25 @@ def export(
         else:
             shutil.copytree(source, draft, dirs_exist_ok=True)
         (draft / CARD).write_text(card, encoding="utf-8")
-        if experiment.audit.canaries:
+        if site is not None:
+            atomic.make_private(draft)  # as the site's own folder is
+        if secrets:
             (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
     return out
 
 
-def _require_place(run: Path, out: Path, overwrite: bool) -> None:
+def _require_place(experiment: Experiment, run: Path, out: Path, overwrite: bool) -> None:
     """Refuse a place where nothing can be written without losing something else."""
     where, place = str(out), out.resolve()
     if place.is_relative_to(run.resolve()) or run.resolve().is_relative_to(place):
         raise CheckpointError("this is the run's own folder, or holds it", where=where, fix="Give another --out.")
+    if any(map(is_run, (place, *place.parents))):
+        raise CheckpointError("this is in the folder of another run", where=where, fix="Give another --out.")
+    if any(one and Path(one).resolve() == place for one in (experiment.model.name, experiment.model.adapter)):
+        raise CheckpointError("the run began with the model that is here", where=where, fix="Give another --out.")
     if not out.exists() and not out.is_symlink():
         return
-    exported = out.is_dir() and not out.is_symlink() and (out / CARD).is_file()
+    exported = out.is_dir() and not out.is_symlink() and is_tagged(out / CARD)
     exported = exported and any((out / name).is_file() for name in _WRITTEN)
     if not overwrite:
         fix = f"Give another --out{', or --overwrite' if exported else ''}."
@@ -131,7 +142,9 @@ def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | N
     """The folder that is handed over, or merged."""
     where = str(folder.path)
     if experiment.model.trainable != "all":
-        return adapter_of(folder, site)
+        adapter = adapter_of(folder, site)
+        load_peft(adapter)  # so that no damaged one is handed over
+        return adapter
     if form == "adapter":
         fix = "Export it whole: --merged."
         raise ConfigError("all parameters were trained, so there is no adapter", where=where, fix=fix)
@@ -140,16 +153,22 @@ def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | N
     return folder.model
 
 
-def _card(experiment: Experiment, folder: RunFolder, source: Path, form: Form, site: str | None) -> str:
-    """The card of what the run has left, with what its record tells."""
+def _card(
+    experiment: Experiment, folder: RunFolder, source: Path, form: Form, site: str | None, said: Sequence[str]
+) -> str:
+    """The card of what the run has left, with what its record tells.
+
+    Args:
+        said: of just this, in paragraphs.
+    """
     begun = given_as(form, (source / CARD).read_text(encoding="utf-8")).rstrip()
-    parts = [begun]
-    if experiment.audit.canaries:
-        parts.append(f"> **{' '.join(WHY_NOT.split())}**")
+    parts = [begun, *said]
     if form != "adapter" and experiment.model.quantization is not None:
         parts.append(_UNQUANTISED.format(experiment.model.quantization))
     method = " ".join((section(experiment.method.name).__doc__ or "").split())
-    return "\n\n".join([*parts, run_card(read(folder.path), method, site)])
+    text = "\n\n".join([*parts, run_card(read(folder.path), method, site)])
+    base = experiment.model.name
+    return text.replace(base, Path(base).name) if form != "adapter" and Path(base).is_absolute() else text
 
 
 def _merge(experiment: Experiment, source: Path, place: Path, precision: Precision) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from murmura import models
 from murmura.errors import CheckpointError, Interrupted, MurmuraError, RunError, may_pass
 from murmura.experiment.augmenting import require_whole
-from murmura.experiment.canaries import NOT_FOR_RELEASE
+from murmura.experiment.canaries import WHY_NOT, has_learnt
 from murmura.experiment.card import made_by
 from murmura.experiment.caveats import caveats
 from murmura.experiment.choosing import of_those_named, uncounted, with_choosing
@@ -348,7 +348,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:
     """Write the global adapter, or the model that was trained whole, or let the sites keep their own."""
     server, told = side.server, made_by(experiment, side.method, side.server.published)
-    remark = NOT_FOR_RELEASE if experiment.audit.canaries else ""
+    remark = WHY_NOT if has_learnt(experiment) else ""
     if context.model.bank.lora is None:
         with folder.replacing(folder.model, remark) as draft:
             leave_model(draft, server.adapter, server.runtime, told)

@@ -122,7 +122,8 @@ def given_as(form: str, card: str) -> str:
     else:
         code = code.replace("from peft import PeftModel\n", "").replace("from murmura.models import resolve\n\n", "")
         code = re.sub(r"^base = (\w+)\..*\nmodel = .*$", r"model = \1.from_pretrained(folder)", code, flags=re.M)
-    return f"{before}```python\n{code}```\n\n{_SERVED[form]}{after}"
+    served = "" if "AutoModelForMaskedLM" in code else f"\n\n{_SERVED[form]}"  # what fills blanks writes no answers
+    return f"{before}```python\n{code}```{served}{after}"
 
 
 def _card(runtime: ModelRuntime, told: str, part: str) -> str:

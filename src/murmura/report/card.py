@@ -14,7 +14,10 @@ from murmura.report.table import table
 from murmura.runs.record import RunRecord
 from murmura.units import count
 
-_TOLD = ("Model", "Data", "Sites", "Records left out", "Held-out records", "Read as", "Rounds", "Seed", "Precision")
+_TOLD = (
+    *("Model", "Data", "Sites", "Records left out", "Held-out records", "Read as", "Rounds", "Options changed", "Seed"),
+    "Precision",
+)
 _LIMITS = (
     "Figures are of one run, on the held-out records named above: other records may give others. Attacks that find "
     "nothing are no proof that nothing can be found. A guarantee holds for what the run has released, and for no other "
@@ -27,10 +30,11 @@ _LICENCE = (
     "you hand this on."
 )
 _OWN = (
-    "This is the adapter of one site alone, trained on its private records. Figures are those of all sites. An ε, "
-    "where one is told below, is of what the sites have sent: it does not hold for this adapter."
+    "This is the adapter of site {} alone, of the run '{}', trained on that site's private records. Figures are those "
+    "of all sites. An ε, where one is told below, is of what the sites have sent: it does not hold for this adapter."
 )
 _TRAINED = ("method", "aggregation", "lora", "training")
+_CHANGED = "(Of options that were changed while it ran, these are the last values: “Options changed”, above.)"
 
 
 def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
@@ -44,13 +48,15 @@ def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
     told = facts(rows)
     parts = ["## What it was trained on", "\n".join([*(f"- {name}: {told[name]}" for name in _TOLD if name in told)])]
     parts += [
-        _records(run),
+        _records(run, site),
         _begun(run),
         "## How it was trained",
         f"{run.label}: {method}",
         f"```toml\n{_options(run)}```",
+        _CHANGED if "Options changed" in told else "",
     ]
-    parts += ["## How good it is, what it gives away, and what it cost", _OWN if site is not None else ""]
+    parts += ["## How good it is, what it gives away, and what it cost"]
+    parts += [_OWN.format(site, run.name) if site is not None else ""]
     parts += [tabled(rows).strip()]
     promised = guarantee(rows) if site is None else None
     if promised is not None:
@@ -69,23 +75,27 @@ def _begun(run: RunRecord) -> str:
     if not folder:
         return ""
     which = f" (SHA-256 of its tensors {digest[:12]}…)" if digest else ""
-    name = Path(folder).name  # which says enough for people
+    name = "/".join(Path(folder).parts[-2:])  # a run and what it calls its adapter say enough for people
     return f"Training began with the adapter in `{name}`{which}: what that was trained on is in this model, too."
 
 
-def _records(run: RunRecord) -> str:
-    """How many records sites have used; nothing where that is not told, as in runs that promise an ε."""
-    used = [one.used for one in run.sites or ()]
-    told = [number for number in used if number is not None]
-    return f"The sites have used {count(sum(told))} records." if told and len(told) == len(used) else ""
+def _records(run: RunRecord, site: str | None) -> str:
+    """How many records the sites have used, or one of them, without canaries; nothing where that is not told, as in
+    runs that promise an ε."""
+    sites = [one for one in run.sites or () if site in (None, one.site)]
+    told = [one.used - one.canaries for one in sites if one.used is not None]
+    whose = "The sites have" if site is None else "The site has"
+    return f"{whose} used {count(sum(told))} records." if told and len(told) == len(sites) else ""
 
 
 def _options(run: RunRecord) -> str:
     """What decides how it was trained, as in the experiment's file."""
     import tomli_w
 
-    experiment = run.options
-    return tomli_w.dumps({name: experiment[name] for name in _TRAINED if name in experiment})
+    told = {name: run.options[name] for name in _TRAINED if name in run.options}
+    if run.options.get("model", {}).get("trainable") == "all":
+        told = {"model": {"trainable": "all"}} | {name: part for name, part in told.items() if name != "lora"}
+    return tomli_w.dumps(told)
 
 
 def _block(block: Block) -> str:

@@ -12,9 +12,12 @@ from typing import TextIO
 
 from murmura import atomic
 from murmura.errors import CheckpointError, ConfigError
+from murmura.report.in_short import BETTER, GOOD
 
-_OURS = {"--markdown": ("- **", "| "), "--out": ("<!DOCTYPE html>",), "--sheet": ("<!DOCTYPE html>",)}
-"""How what is written for an option begins."""
+_PAGE = ('<meta name="generator" content="murmura">',)
+_OURS = {"--markdown": (f"- **{GOOD}**", f"- **{BETTER}**"), "--out": _PAGE, "--sheet": _PAGE}
+"""What of this is near the beginning of what is written for an option."""
+_HEAD = 200  # characters
 
 
 def require_own(places: Mapping[str, Path]) -> None:
@@ -24,7 +27,7 @@ def require_own(places: Mapping[str, Path]) -> None:
         places: by option.
 
     Raises:
-        ConfigError: a file there does not begin as a report does, or two options name one.
+        ConfigError: a file there is none that was written for this option, or two options name one.
     """
     named: dict[Path, str] = {}
     for option, place in places.items():
@@ -32,14 +35,15 @@ def require_own(places: Mapping[str, Path]) -> None:
         if other != option:
             what = f"{other} and {option} name the same file"
             raise ConfigError(what, where=str(place), fix="Give each a file of its own.")
-        if place.is_file() and place.stat().st_size and not _begins(place, _OURS[option]):
+        if place.is_file() and place.stat().st_size and not _is_ours(place, _OURS[option]):
             what = "this file already exists, and is not a report"
             raise ConfigError(what, where=f"{option} {place}", fix="Name another, or remove it.")
 
 
-def _begins(place: Path, ways: Sequence[str]) -> bool:
+def _is_ours(place: Path, marks: Sequence[str]) -> bool:
     with place.open(encoding="utf-8", errors="replace") as lines:
-        return lines.read(64).lstrip().startswith(tuple(ways))
+        head = lines.read(_HEAD)
+    return any(mark in head for mark in marks)
 
 
 @contextmanager

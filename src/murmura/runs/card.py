@@ -17,12 +17,13 @@ def is_made_here(place: Path) -> bool:
         if not place.exists():
             return False
         folders = [one if one.is_dir() else one.parent for one in (place.absolute(), place.resolve())]
-        return any(_is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.parents))) for folder in folders)
+        return any(is_tagged(folder / CARD) or any(map(is_run, (folder, *folder.parents))) for folder in folders)
     except OSError:  # what may not be read, or can be no path
         return False
 
 
-def _is_tagged(card: Path) -> bool:
+def is_tagged(card: Path) -> bool:
+    """Whether Murmura has written a card."""
     if not card.is_file():
         return False
     begun, *head = card.read_text(encoding="utf-8", errors="replace").splitlines() or [""]

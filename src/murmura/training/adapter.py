@@ -208,9 +208,10 @@ def load_peft(folder: Path) -> tuple[State, LoraSpec]:
         The tensors as float32 on the CPU, and their spec.
 
     Raises:
-        ModelError: no adapter there, or one that uses a feature a bank slot does not have.
+        ModelError: no adapter there, a damaged one, or one that uses a feature a bank slot does not have.
     """
     from peft import LoraConfig, PeftConfig
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not (folder / "adapter_config.json").is_file():
@@ -239,7 +240,11 @@ def load_peft(folder: Path) -> tuple[State, LoraSpec]:
         rslora=config.use_rslora,
         dora=config.use_dora,
     )
-    return {name: tensor.float() for name, tensor in load_file(weights).items()}, spec
+    try:
+        return {name: tensor.float() for name, tensor in load_file(weights).items()}, spec
+    except SafetensorError as error:
+        fix = "Restore it from where it was copied, or make the run again."
+        raise ModelError(f"this is damaged ({error})", where=str(weights), fix=fix) from None
 
 
 def _same_tensors(first: State, second: State) -> None:
