@@ -49,6 +49,7 @@ def test_no_file_for_others_has_the_numbers(make, private):
         "heldout": 0,
         "train": None,
         "person_at": None,
+        "asked": None,
     }
     assert json.loads(seen["exclusions.json"]) == []
     assert "<p>heart and skin.</p>" in seen["report.html"]

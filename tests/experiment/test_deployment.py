@@ -107,7 +107,7 @@ def test_a_report_says_of_real_sites_what_the_server_knows(make, tmp_path, no_pa
     found = read(run(federation.experiment, deployment=near).folder)
     near.leave()
     assert {(one.records, one.used, one.truncated, one.dropped) for one in found.sites} == {(None, 2, None, None)}
-    assert found.exclusions == Exclusions(None, None, 0, None, None)
+    assert found.exclusions == Exclusions(None, None, 0, None, None, None)
     assert facts(table([found]))["Sites"] == "2 of 3 took part; lung answered nothing"
 
 

@@ -302,6 +302,7 @@ def test_unknown_labels_are_counted_and_may_be_left_out(make, folder, capsys):
         "heldout": 0,
         "train": 0,
         "person_at": None,
+        "asked": 0,
     }
     assert "4 bad records are left out" in capsys.readouterr().err
     sites = json.loads((result.folder / "sites.json").read_text())

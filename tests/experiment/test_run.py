@@ -332,6 +332,7 @@ def test_a_bad_record_is_named_or_skipped_and_counted(quick, tmp_path):
         "heldout": 0,
         "train": 0,
         "person_at": None,
+        "asked": 0,
     }
     reasons = json.loads((tmp_path / "run" / "exclusions.json").read_text())
     skin, heldout = tmp_path / "sites" / "skin.jsonl", tmp_path / "heldout.jsonl"

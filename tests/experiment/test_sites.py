@@ -10,9 +10,10 @@ import pytest
 
 from murmura.data.config import DataConfig
 from murmura.data.layout import Place
+from murmura.data.records import Instruction, Labelled, Preference
 from murmura.data.templates import template
 from murmura.errors import ConfigError, DataError
-from murmura.experiment.exclusions import Unused, tell
+from murmura.experiment.exclusions import Placed, Unused, tell, tell_asked
 from murmura.experiment.sites import gather
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.site import Site
@@ -374,6 +375,18 @@ def test_what_does_not_fit_is_left_out_and_told_of(tokenizer, tmp_path, capsys):
     short = options.model_copy(update={"max_length": 16})
     with pytest.raises(DataError, match="no site has a usable record"):
         people(short)
+
+
+def test_held_out_records_that_ask_what_sites_do_are_counted(capsys):
+    """Of questions with other answers, and of pairs of one prompt; of texts nothing is asked."""
+    own = {"a": [Instruction("why", "", "x"), Instruction("why", "now", "x")], "b": [Preference("why", "x", "y")]}
+    text = Labelled("why", "x")
+    public = [Instruction("why", "now", "z"), Instruction("how", "", "x"), Preference("why", "y", "x"), text]
+    placed = {site: [Placed(one, Place("f", 1), site) for one in records] for site, records in own.items()}
+    held = [Placed(one, Place("g", 1), None) for one in public]
+    assert tell_asked(placed, held) == 2
+    assert "2 of 4 held-out records ask what a site's record asks, with another answer" in capsys.readouterr().err
+    assert tell_asked({"a": [Placed(text, Place("f", 1), "a")]}, held) == 0 and not capsys.readouterr().err
 
 
 # ---- persons with several records ------------------------------------------------------------------------------------

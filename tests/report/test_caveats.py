@@ -43,6 +43,17 @@ def test_records_that_were_too_long_to_be_shared_out(tmp_path):
     assert told in caveats(table([run]))
 
 
+def test_held_out_records_that_ask_what_sites_do(tmp_path):
+    for asked, told in ((3, 1), (0, 0), (None, 0)):
+        run = dataclasses.replace(
+            read(write_run(tmp_path / str(asked), sites=WHOLE)), exclusions=Exclusions(0, 0, 0, 0, None, asked)
+        )
+        assert (
+            sum("3 held-out records ask what a record of a site asks too" in one for one in caveats(table([run])))
+            == told
+        )
+
+
 def test_numbers_that_are_not_told_are_not_caveats(tmp_path):
     sites = [SiteReport("skin", None, None, None, None)]
     assert caveats(rows_of(tmp_path / "a", loss(2.0), loss(1.5), sites=sites)) == []

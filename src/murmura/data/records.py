@@ -24,6 +24,11 @@ class _Whole:
         """Whether the record can be measured on."""
         return True
 
+    @property
+    def question(self) -> str | None:
+        """What is asked; None where nothing is."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction(_Whole):
@@ -79,6 +84,7 @@ class Labelled:
 
     required: ClassVar[tuple[str, ...]] = ("text",)
     has_labels: ClassVar[bool] = True
+    question: ClassVar[None] = None
 
     text: str
     label: str = ""
@@ -122,6 +128,11 @@ class Preference(_Whole):
     prompt: str
     chosen: str
     rejected: str
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return self.prompt
 
     @property
     def subject(self) -> str:

@@ -14,6 +14,7 @@ from murmura.data.refusal import SKIP, indented
 from murmura.errors import DataError
 from murmura.progress import say
 from murmura.reading import Reading
+from murmura.units import several
 
 _NAMED = 5  # names or places in a message
 
@@ -94,6 +95,19 @@ def _overlap(shared: Sequence[Placed], owned: Sequence[Place], data: DataConfig)
     what = f"{len(shared)} public {'record is also a private one' if single else 'records are also private ones'}"
     fix = "Remove from one of the two what is in both, or have the public ones left out and counted: --skip-bad."
     return DataError(f"{what}, {measure}:{lines}", where=data.heldout, fix=fix)
+
+
+def tell_asked(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed]) -> int:
+    """How many held-out records ask what a site's record asks too, and have another answer; said where there are any.
+    They stay: whether that is a fault depends on what questions are."""
+    own = {placed.record.question for records in groups.values() for placed in records} - {None}
+    found = sum(placed.record.question in own for placed in public)
+    if found:
+        say(
+            f"{found} of {several(len(public), 'held-out record')} ask what a site's record asks, with another answer: "
+            "what is measured on them is in part what the model remembers"
+        )
+    return found
 
 
 def fitting(records: Sequence[Placed], data: DataConfig, reading: Reading) -> tuple[list[Placed], list[Unused]]:

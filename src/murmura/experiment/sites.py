@@ -12,7 +12,16 @@ from murmura.data.loading import LoadedRecords, require_usable, scan, scan_sites
 from murmura.data.records import KINDS, Kind, Record
 from murmura.data.selection import text_order
 from murmura.errors import DataError
-from murmura.experiment.exclusions import Placed, Unused, find_overlap, fitting, tell, tell_of_empty, tell_repeats
+from murmura.experiment.exclusions import (
+    Placed,
+    Unused,
+    find_overlap,
+    fitting,
+    tell,
+    tell_asked,
+    tell_of_empty,
+    tell_repeats,
+)
 from murmura.experiment.sharing import Embed, Groups, bounded, hold_out, share_out
 from murmura.federation.site.site import Site
 from murmura.progress import say
@@ -140,7 +149,8 @@ def _population(
         raise DataError("no non-member is left to compare members with", where=data.train, fix=fix)
     causes = Counter(one.cause for one in unused)
     persons = _most_sites([{placed.user for placed in own} for own in groups.values()])
-    exclusions = Exclusions(causes["bad"], causes["overlap"], long[None], long[""], persons)
+    asked = tell_asked(groups, [*shares.heldout, *shares.nonmembers])
+    exclusions = Exclusions(causes["bad"], causes["overlap"], long[None], long[""], persons, asked)
     apart = (heldout if data.heldout is None else nonmembers) if data.takes_from_sites else []
     return Population(sites, reports, heldout, nonmembers, exclusions, unused, apart)
 

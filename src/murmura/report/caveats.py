@@ -32,6 +32,12 @@ def _lengths(row: Row) -> Iterator[str]:
     if left_out and left_out.train:
         records = several(left_out.train, "record")
         yield f"Left out before the others were shared out: {records}, as too long for data.max_length."
+    if left_out and left_out.asked:
+        asked = several(left_out.asked, "held-out record")
+        yield (
+            f"{asked} ask what a record of a site asks too, with another answer: what is measured on them is in part "
+            "what the model remembers, and attacks seem to find less."
+        )
 
 
 def _learnt(row: Row) -> Iterator[str]:

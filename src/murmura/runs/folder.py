@@ -268,7 +268,8 @@ class RunFolder:
             self.write_private(names.RECORDS, lines)
             sites = [schema.SiteReport(one.site, None, None, None, None, one.canaries) for one in sites]
             at = None if protects == "site" else exclusions.person_at
-            exclusions, unused = replace(exclusions, bad=None, overlap=None, train=None, person_at=at), []
+            exclusions = replace(exclusions, bad=None, overlap=None, train=None, person_at=at, asked=None)
+            unused = []
         self.write(names.SITES, sites)
         self.write(names.EXCLUSION_COUNTS, exclusions)
         self.write(names.EXCLUSIONS, unused)

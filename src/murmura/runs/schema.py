@@ -102,6 +102,8 @@ class Exclusions:
         train: such ones of one file that is shared out, which are no site's. Not told where an ε is promised.
         person_at: at how many sites one person has records, at most; only where persons are told apart
             (``data.user``). Not told where the run protects whole sites.
+        asked: how many held-out ones ask what a record of a site asks too, with another answer. Not told where an ε is
+            promised.
     """
 
     bad: int | None
@@ -109,6 +111,7 @@ class Exclusions:
     heldout: int
     train: int | None = 0
     person_at: int | None = None
+    asked: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
