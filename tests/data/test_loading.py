@@ -69,6 +69,15 @@ def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
     assert [str(bad.where) for bad in loaded.bad] == [f"{path}:2", f"{path}:4"]
 
 
+def test_a_key_that_some_records_spell_otherwise_is_told_by_its_line(jsonl):
+    other = {"instruction": "c", "Input": "ctx", "output": "d"}
+    with pytest.raises(DataError, match=r"record without 'input', but with 'Input'\. Call it 'input'") as error:
+        load_records(path := jsonl(GOOD, other), Instruction)
+    assert error.value.where == f"{path}:2"
+    with pytest.raises(DataError, match="no column 'input', but one called 'Input'"):
+        load_records(jsonl(other, other), Instruction)
+
+
 def test_what_is_expected_is_said_once(jsonl):
     path = jsonl(GOOD, {"question": "Explain", "answer": "A rise"}, {"instruction": "a", "output": ""})
     with pytest.raises(DataError) as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Generic, Literal
 
 from murmura.data.records import KINDS, R
@@ -171,21 +172,26 @@ class ColumnLayout(Generic[R]):
             if column not in found:
                 fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column)}."
                 raise DataError(f"no column '{column}'", where=where, fix=fix)
-        ours = self.wanted(found)
-        unread = {name.strip().casefold(): name for name in found if name not in ours}
         for field, column in self.columns.items():
-            close = get_close_matches(column.casefold(), unread, n=1, cutoff=_CLOSE) if column not in found else []
-            if close:
-                name = unread[close[0]]
+            name = self._twin(column, found)
+            if name is not None:
                 use = f"Use {self._renaming(field, name)}" if self.renaming else f"Call it '{column}'"
                 fix = f"{use}, or rename the column if it holds something else."
                 raise DataError(f"no column '{column}', but one called '{name}'", where=where, fix=fix)
+
+    def _twin(self, column: str, names: Collection[str]) -> str | None:
+        """What goes unread and is almost called like a column that is not there."""
+        if column in names:
+            return None
+        ours = self.wanted(names)
+        return _nearly(column, tuple(name for name in names if name not in ours))
 
     def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:
         """The record that the columns hold, and the name of its site where there is a site column.
 
         Raises:
-            BadValueError: A needed value is missing, empty, not text, or not encodable, or ``check`` refuses it all.
+            BadValueError: A needed value is missing, empty, not text, or not encodable; one that may be missing is
+                there under almost its name; or ``check`` refuses it all.
         """
         record: dict[str, Any] = {}
         for field, column in self.columns.items():
@@ -195,16 +201,31 @@ class ColumnLayout(Generic[R]):
                     fix = f"{self.expected}.{self._other_kind(values)} {self._another(column)}"
                     raise BadValueError(_missing(column, values), fix)
                 record[field] = text(value, column, values)
-            elif field == "label":
-                record[field] = "" if is_blank(value) else word(value, column, values)
             else:
-                record[field] = "" if value is None else _string(value, column)
+                record[field] = self.optional(field, values)
         site = word(values.get(self.site_column), self.site_column, values) if self.site_column else None
         if record.get("chosen", "") == record.get("rejected", "x"):
             what = f"'{self.columns['chosen']}' and '{self.columns['rejected']}' are the same, so neither is preferred"
             raise BadValueError(what, "Take the record out, or correct it.")
         made = self.kind(**record)
         return (self.check(made, self.columns) if self.check else made), site
+
+    def optional(self, field: str, values: Mapping[str, Any]) -> str:
+        """What a field holds that records may do without: nothing where its column is blank or not there.
+
+        Raises:
+            BadValueError: It is not text, or not encodable; or a row of a file without a header has it under another
+                name than the rest, which would silently go unread.
+        """
+        column = self.columns[field]
+        value = values.get(column)
+        if not is_blank(value):
+            return word(value, column, values) if field == "label" else _string(value, column)
+        twin = self._twin(column, [name for name in values if name == column or not is_blank(values[name])])
+        if twin is not None:
+            fix = f"Call it '{column}', or rename it if it holds something else"
+            raise BadValueError(f"record without '{column}', but with '{twin}'", fix)
+        return ""
 
     def user(self, values: Mapping[str, Any]) -> str | None:
         """The person that the record is about, where a column names one.
@@ -224,6 +245,14 @@ def refuse_twins(header: Sequence[str], where: str) -> None:
     twins = sorted({name for name in header if header.count(name) > 1})
     if twins:
         raise DataError(f"two columns are called '{twins[0]}'", where=where, fix="Rename one of them.")
+
+
+@lru_cache(maxsize=256)
+def _nearly(column: str, names: Sequence[str]) -> str | None:
+    """The one of some names that a column is almost called by."""
+    known = {name.strip().casefold(): name for name in names}
+    close = get_close_matches(column.casefold(), known, n=1, cutoff=_CLOSE)
+    return known[close[0]] if close else None
 
 
 def is_blank(value: Any) -> bool:
