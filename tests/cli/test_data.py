@@ -42,6 +42,14 @@ def test_other_kinds_and_columns(check, tmp_path):
     assert check(path, "--kind", "labelled").exit_code == 1
 
 
+def test_a_field_may_be_left_out(check, tmp_path):
+    path = write_lines(tmp_path / "site.jsonl", [GOOD | {"input": 3}])
+    assert check(path).exit_code == 1
+    assert check(path, "--field", "input=").exit_code == 0
+    done = check(path, "--field", "output=")
+    assert done.exit_code == MISTAKE and "'output' is given no column, and every record needs it" in done.stderr
+
+
 def test_json_has_the_same(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD])
     done = check(path, "--json")
@@ -64,6 +72,7 @@ def test_mistakes_are_told_as_such(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD])
     for words, message in (
         (["--field", "output"], "'output' is not FIELD=COLUMN"),
+        (["--field", "=output"], "'=output' is not FIELD=COLUMN"),
         (["--field", "a=b"], "not a field"),
     ):
         done = check(path, *words)

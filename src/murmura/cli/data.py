@@ -35,7 +35,9 @@ def check(
     field: Annotated[
         list[str] | None,
         typer.Option(
-            "--field", metavar="FIELD=COLUMN", help="Column of a field, where the names differ: output=answer."
+            "--field",
+            metavar="FIELD=COLUMN",
+            help="Column of a field, where the names differ: output=answer; input= leaves it out.",
         ),
     ] = None,
     site_column: Annotated[
@@ -72,7 +74,7 @@ def check(
 
 
 def mapping(text: str) -> tuple[str, str]:
-    """``FIELD=COLUMN`` of the option ``--field``.
+    """``FIELD=COLUMN`` of the option ``--field``; with no column, the field is left out.
 
     Raises:
         ConfigError: It has not that form.
@@ -80,7 +82,7 @@ def mapping(text: str) -> tuple[str, str]:
     from murmura.errors import ConfigError
 
     name, equals, column = text.partition("=")
-    if not equals or not name or not column:
+    if not equals or not name:
         raise ConfigError(f"'{text}' is not FIELD=COLUMN", where="--field", fix="For example: --field output=answer")
     return name, column
 
