@@ -1,6 +1,9 @@
 import json
 
+import pyarrow
 import pytest
+from openpyxl import Workbook
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
@@ -50,8 +53,39 @@ def test_a_field_may_be_left_out(check, tmp_path):
     assert done.exit_code == MISTAKE and "'output' is given no column, and every record needs it" in done.stderr
 
 
+def table(path, row):
+    """Write a table of one row, in the type of file that the path's ending says."""
+    if path.suffix == ".jsonl":
+        write_lines(path, [row])
+    elif path.suffix == ".csv":
+        path.write_text(f"{','.join(row)},\n{','.join(row.values())},\n")
+    elif path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    else:
+        book = Workbook()
+        book.active.append([*row, None])
+        book.active.append([*row.values(), "a remark"])
+        book.save(path)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "xlsx", "parquet"])
+def test_columns_that_nothing_reads_are_told(check, tmp_path, ending):
+    path = tmp_path / f"site.{ending}"
+    table(path, {"context": "c", "instruction": "a", "clinic": "north", "output": "b"})
+    done = check(path)
+    head = f"{path}: 1 usable, 0 bad, 0 repeated\n"
+    assert (done.exit_code, done.stdout) == (0, f"{head}  columns that are not read: 'context' and 'clinic'\n")
+    assert check(path, "--field", "input=context", "--site-column", "clinic").stdout == head
+
+
+def test_of_many_columns_that_nothing_reads_some_are_named(check, tmp_path):
+    path = write_lines(tmp_path / "site.jsonl", [GOOD | {f"c{n}": n} for n in range(40)])
+    assert "  columns that are not read: 'c0', 'c1', 'c2', 'c3', 'c4' and 35 more\n" in check(path).stdout
+    assert len(json.loads(check(path, "--json").stdout)["files"][0]["unread"]) == 40
+
+
 def test_json_has_the_same(check, tmp_path):
-    path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD])
+    path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD | {"note": ""}])
     done = check(path, "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout) == {
@@ -61,6 +95,7 @@ def test_json_has_the_same(check, tmp_path):
                 "records": 2,
                 "fault": None,
                 "ignored": False,
+                "unread": ["note"],
                 "bad": [{"file": str(path), "line": 2, "reason": "'output' is empty"}],
                 "repeated": [{"file": str(path), "line": 3, "reason": f"the same as {path}:1"}],
             }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmura.data.records import KINDS, Kind
+from murmura.units import listing
 
 if TYPE_CHECKING:
     from murmura.data.check import Checked, Repeat
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(suggest_commands=False, no_args_is_help=True, help="Check records before a run.")
 
 BAD = 1  # exit code
+_NAMED = 5  # columns
 
 
 @app.callback()
@@ -92,6 +94,10 @@ def _print(one: Checked) -> None:
         typer.echo(one.fault or f"{one.file}: ignored, no site's file")
         return
     typer.echo(f"{one.file}: {one.records} usable, {len(one.bad)} bad, {len(one.repeats)} repeated")
+    if one.unread:
+        shown = [f"'{name}'" for name in one.unread[:_NAMED]]
+        more = [f"{len(one.unread) - _NAMED} more"] if len(one.unread) > _NAMED else []
+        typer.echo(f"  columns that are not read: {listing([*shown, *more])}")
     told: tuple[BadRecord | Repeat, ...] = (*one.bad, *one.repeats)
     for record in told:
         typer.echo(f"  {record.where}: {record.why}")
@@ -107,6 +113,7 @@ def _table(one: Checked) -> dict[str, object]:
         "repeated": _places(one.repeats),
         "fault": one.fault,
         "ignored": one.ignored,
+        "unread": list(one.unread),
     }
 
 

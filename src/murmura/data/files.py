@@ -67,7 +67,7 @@ def _open(path: Path) -> IO[bytes]:
 
 def _read_json_lines(path: Path, layout: ColumnLayout[Any]) -> Rows:
     _refuse_other_types(path)
-    seen: set[str] = set()
+    seen: dict[str, None] = {}
     with _open(path) as file:  # bytes: text mode would also split at characters that JSON allows inside a string
         for number, raw in enumerate(file, start=1):
             line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).rstrip(b"\r\n")
@@ -75,7 +75,7 @@ def _read_json_lines(path: Path, layout: ColumnLayout[Any]) -> Rows:
                 continue
             row = _parse_json_line(line, Place(str(path), number))
             if isinstance(row, FileRow):
-                seen.update(row.values)
+                seen |= dict.fromkeys(row.values)
             yield row
     if seen:
         layout.check_header(seen, str(path))

@@ -74,6 +74,7 @@ class ColumnLayout(Generic[R]):
         named: Columns that the user chose by name. They must occur, even for a field that may be empty: otherwise a
             misspelt name would silently give records without input.
         check: Given a record and ``columns``, gives it as it is used, or raises a ``BadValueError``.
+        unread: Is given the names of a table's columns that nothing reads.
     """
 
     kind: type[R]
@@ -83,6 +84,7 @@ class ColumnLayout(Generic[R]):
     renaming: str = RENAMING
     user_column: str | None = None
     check: Callable[[R, Mapping[str, str]], R] | None = None
+    unread: Callable[[list[str]], None] | None = None
 
     @classmethod
     def of(
@@ -178,6 +180,9 @@ class ColumnLayout(Generic[R]):
                 use = f"Use {self._renaming(field, name)}" if self.renaming else f"Call it '{column}'"
                 fix = f"{use}, or rename the column if it holds something else."
                 raise DataError(f"no column '{column}', but one called '{name}'", where=where, fix=fix)
+        if self.unread is not None:
+            ours = self.wanted(found)
+            self.unread([name for name in found if name not in ours])
 
     def _twin(self, column: str, names: Collection[str]) -> str | None:
         """What goes unread and is almost called like a column that is not there."""

@@ -48,7 +48,6 @@ def scan(
     site_column: str | None = None,
     user_column: str | None = None,
     split: str = "train",
-    renaming: str = RENAMING,
 ) -> LoadedRecords[R]:
     """Read everything, whether it can be used or not.
 
@@ -61,12 +60,12 @@ def scan(
         site_column: The column that names the owner of a record (a user, a clinic).
         user_column: The column that names the person that a record is about.
         split: The split of a hub data set. A file has none.
-        renaming: As for ``ColumnLayout``.
 
     Raises:
         DataError: The source cannot be read or lacks a column.
     """
-    return scan_columns(source, ColumnLayout.of(kind, fields, site_column, renaming, user_column), split)
+    layout = ColumnLayout.of(kind, fields, site_column, user_column=user_column)
+    return scan_columns(source, layout, split)
 
 
 def scan_columns(source: str | Path, layout: ColumnLayout[R], split: str = "train") -> LoadedRecords[R]:
