@@ -84,6 +84,15 @@ def test_of_many_columns_that_nothing_reads_some_are_named(check, tmp_path):
     assert len(json.loads(check(path, "--json").stdout)["files"][0]["unread"]) == 40
 
 
+def test_owners_whom_capitals_alone_tell_apart_are_told(check, tmp_path):
+    rows = [record("heart", n) | {"clinic": name} for n, name in enumerate(["north", "North", "south", ""])]
+    path = write_lines(tmp_path / "site.jsonl", rows)
+    done = check(path, "--site-column", "clinic")
+    alike, head, bad = done.stdout.splitlines()[:3]
+    assert alike.startswith(f"{path}: names of sites in column 'clinic' differ in capitals alone: 'North' (1 record)")
+    assert (done.exit_code, head, bad) == (1, f"{path}: 3 usable, 1 bad, 0 repeated", f"  {path}:4: 'clinic' is empty")
+
+
 def test_json_has_the_same(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD | {"note": ""}])
     done = check(path, "--json")

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from murmura.data.loading import load_records, require_usable, scan, scan_sites
+from murmura.data.loading import load_records, refuse_alike, require_usable, scan, scan_sites
 from murmura.data.records import Document, Instruction, Labelled
 from murmura.errors import DataError
 
@@ -128,6 +128,16 @@ def test_a_user_column_gives_sites(jsonl):
     rows = [GOOD | {"clinic": name, "output": str(n)} for n, name in enumerate(["skin", "heart", "skin"])]
     loaded = scan(jsonl(*rows), Instruction, site_column="clinic")
     assert loaded.sites == ["skin", "heart", "skin"]
+
+
+def test_sites_that_capitals_alone_tell_apart_are_refused():
+    names = ["North", "south", "north", "NORTH", "north", "east"]
+    told = r"^a\.csv: names of sites in column 'clinic' differ in capitals alone: 'NORTH' \(1 record\), 'North' "
+    with pytest.raises(DataError, match=told + r"\(1 record\) and 'north' \(2 records\)\. Write each"):
+        refuse_alike(names, "clinic", "a.csv")
+    with pytest.raises(DataError, match=r"(?s)alone:\n  'EAST' .* and 'east' .*\n  'NORTH'.*\nWrite each"):
+        refuse_alike([*names, "EAST"], "clinic", "a.csv")
+    refuse_alike(["north", "south", "north"], "clinic", "a.csv")
 
 
 def test_sites_stay_beside_their_records_when_some_are_dropped(jsonl):

@@ -92,6 +92,7 @@ def mapping(text: str) -> tuple[str, str]:
 def _print(one: Checked) -> None:
     if one.fault is not None or one.ignored:
         typer.echo(one.fault or f"{one.file}: ignored, no site's file")
+    if not one.records and not one.bad:
         return
     typer.echo(f"{one.file}: {one.records} usable, {len(one.bad)} bad, {len(one.repeats)} repeated")
     if one.unread:

@@ -9,7 +9,7 @@ from typing import Any
 
 from murmura.data.folder import entries, require_ignored
 from murmura.data.layout import BadRecord, ColumnLayout, Place
-from murmura.data.loading import scan_columns
+from murmura.data.loading import refuse_alike, scan_columns
 from murmura.data.records import Record
 from murmura.errors import DataError
 
@@ -120,5 +120,9 @@ def _check(
     except DataError as error:
         return Checked(file, 0, [], [], str(error))
     fault = None if loaded.records or loaded.bad else f"{file}: holds no records"
+    try:
+        refuse_alike(loaded.sites or [], site_column or "", file)
+    except DataError as error:
+        fault = str(error)
     twice = repeats(loaded.records, loaded.places, first)
     return Checked(file, len(loaded.records), loaded.bad, twice, fault, unread=unread)

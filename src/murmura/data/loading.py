@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, ColumnLayout, FileRow, Place, Rows
 from murmura.data.records import R
-from murmura.data.refusal import SKIP, refusal
+from murmura.data.refusal import SKIP, indented, refusal
 from murmura.errors import DataError, nearest_file
+from murmura.units import listing, several
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,31 @@ def require_usable(
     if empty:
         more = " To leave out sites without records: --skip-bad." if usable else ""
         raise DataError(f"holds no {what}s", where=empty[0].source, fix=f"{empty[0].expected} in each {what}.{more}")
+
+
+def refuse_alike(sites: Iterable[str], column: str, source: str) -> None:
+    """Refuse names of sites that a column tells apart by capitals alone, as a folder refuses two such files, since a
+    site's name becomes a folder's. Blanks around a name were left out as it was read.
+
+    Args:
+        sites: the site of each record.
+
+    Raises:
+        DataError: There are such, with the number of records of each.
+    """
+    counts, alike = Counter(sites), dict[str, list[str]]()
+    for name in sorted(counts):
+        alike.setdefault(name.casefold(), []).append(name)
+    lines = [
+        listing([f"'{name}' ({several(counts[name], 'record')})" for name in names])
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    if lines:
+        what = f"names of sites in column '{column}' differ in capitals alone"
+        what = f"{what}: {lines[0]}" if len(lines) == 1 else f"{what}:{indented(lines)}"
+        fix = "Write each site's name in one way only; a site's name becomes a folder's, which some systems do not tell"
+        raise DataError(what, where=source, fix=f"{fix} apart by capitals.")
 
 
 def scan_sites(
