@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Generic, Literal
 
+from murmura.data import chats
 from murmura.data.records import KINDS, R
 from murmura.errors import DataError, nearest
 
@@ -138,8 +139,16 @@ class ColumnLayout(Generic[R]):
     def _renaming(self, field: str, column: str) -> str:
         return self.renaming.format(field=field, column=column)
 
-    def _another(self, column: str) -> str:
-        """How to say that what is looked for in a column is in another, as a sentence without its full stop."""
+    def _another(self, column: str, held: Collection[str]) -> str:
+        """How to say that what is looked for in a column is in another, and what to do with chats, as a sentence or
+        two without the last full stop.
+
+        Args:
+            held: the columns that are there.
+        """
+        return ". ".join(filter(None, [self._elsewhere(column), chats.advice(self.kind, self.columns, held)]))
+
+    def _elsewhere(self, column: str) -> str:
         field = next((field for field, wanted in self.columns.items() if wanted == column), None)
         if field is None:
             return f"It was named as the column of the {'users' if column == self.user_column else 'sites'}"
@@ -172,7 +181,7 @@ class ColumnLayout(Generic[R]):
         needed: list[str] = [self.columns[name] for name in self.required]
         for column in dict.fromkeys([*needed, *sorted(self.named)]):
             if column not in found:
-                fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column)}."
+                fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column, found)}."
                 raise DataError(f"no column '{column}'", where=where, fix=fix)
         for field, column in self.columns.items():
             name = self._twin(column, found)
@@ -203,8 +212,10 @@ class ColumnLayout(Generic[R]):
             value = values.get(column)
             if field in self.required:
                 if column not in values:
-                    fix = f"{self.expected}.{self._other_kind(values)} {self._another(column)}"
+                    fix = f"{self.expected}.{self._other_kind(values)} {self._another(column, values.keys())}"
                     raise BadValueError(_missing(column, values), fix)
+                if fix := chats.advice_on(value, self.kind, self.columns, field):
+                    raise BadValueError(f"'{column}' is of type list, not text", fix)
                 record[field] = text(value, column, values)
             else:
                 record[field] = self.optional(field, values)
