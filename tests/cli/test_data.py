@@ -93,6 +93,11 @@ def test_owners_whom_capitals_alone_tell_apart_are_told(check, tmp_path):
     assert (done.exit_code, head, bad) == (1, f"{path}: 3 usable, 1 bad, 0 repeated", f"  {path}:4: 'clinic' is empty")
 
 
+def test_an_address_is_told_in_full(check):
+    done = check("https://x.y/z.jsonl")
+    assert done.exit_code == 1 and done.stdout.startswith("https://x.y/z.jsonl: an address, not a file on this disk. ")
+
+
 def test_json_has_the_same(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD | {"note": ""}])
     done = check(path, "--json")

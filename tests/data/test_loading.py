@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -162,6 +163,19 @@ def test_sources_that_are_not_there(jsonl, tmp_path):
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "moved.jsonl")
     with pytest.raises(DataError, match=r"a link that leads nowhere\. It points to .*moved\.jsonl"):
         load_records(tmp_path / "link.jsonl", Instruction)
+
+
+@pytest.mark.parametrize(
+    "source", ["https://x.y/z.jsonl", "http://x.y/a", "s3://bucket/z.csv", "hf://datasets/a/b.csv"]
+)
+def test_an_address_is_to_be_downloaded_first(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=rf"^{source}: an address, .* disk\. Download it first.*by owner/name"):
+        load_records(source, Instruction)
+    with pytest.raises(DataError, match="an address, not a file"):
+        load_records(Path(source), Instruction)
+    with pytest.raises(DataError, match="there is no such file"):
+        load_records("c:/absent.jsonl", Instruction)
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):

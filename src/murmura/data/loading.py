@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,6 +18,8 @@ from murmura.data.records import R
 from murmura.data.refusal import SKIP, indented, refusal
 from murmura.errors import DataError, nearest_file
 from murmura.units import listing, several
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters, unlike a drive; a path has lost its second slash
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ def _rows(source: str | Path, split: str, layout: ColumnLayout[R]) -> Rows:
     if path.is_dir():
         raise DataError("a folder where a file is expected", where=str(source), fix="For a folder use one file a site.")
     if not path.exists():
-        raise _no_file(path)
+        raise _no_file(source)
     if not path.is_file():
         fix = "Write what it gives to a file first: records are read more than once."
         raise DataError("no ordinary file, but a pipe or a device", where=str(source), fix=fix)
@@ -249,7 +252,11 @@ def _checked(row: FileRow | BadRecord, layout: ColumnLayout[R]) -> tuple[R, str 
         return BadRecord(row.where, str(error), error.fix)
 
 
-def _no_file(path: Path) -> DataError:
+def _no_file(source: str | Path) -> DataError:
+    path = Path(source)
+    if _ADDRESS.match(str(source)):
+        fix = "Download it first, and give the file's path. Data sets of the Hugging Face hub are read by owner/name."
+        return DataError("an address, not a file on this disk", where=str(source), fix=fix)
     if path.is_symlink():
         return DataError("a link that leads nowhere", where=str(path), fix=f"It points to {path.readlink()}.")
     if "~" in path.parts:
