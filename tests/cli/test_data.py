@@ -1,6 +1,9 @@
 import json
 
+import pyarrow
 import pytest
+from openpyxl import Workbook
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
@@ -42,8 +45,61 @@ def test_other_kinds_and_columns(check, tmp_path):
     assert check(path, "--kind", "labelled").exit_code == 1
 
 
+def test_a_field_may_be_left_out(check, tmp_path):
+    path = write_lines(tmp_path / "site.jsonl", [GOOD | {"input": 3}])
+    assert check(path).exit_code == 1
+    assert check(path, "--field", "input=").exit_code == 0
+    done = check(path, "--field", "output=")
+    assert done.exit_code == MISTAKE and "'output' is given no column, and every record needs it" in done.stderr
+
+
+def table(path, row):
+    """Write a table of one row, in the type of file that the path's ending says."""
+    if path.suffix == ".jsonl":
+        write_lines(path, [row])
+    elif path.suffix == ".csv":
+        path.write_text(f"{','.join(row)},\n{','.join(row.values())},\n")
+    elif path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    else:
+        book = Workbook()
+        book.active.append([*row, None])
+        book.active.append([*row.values(), "a remark"])
+        book.save(path)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "xlsx", "parquet"])
+def test_columns_that_nothing_reads_are_told(check, tmp_path, ending):
+    path = tmp_path / f"site.{ending}"
+    table(path, {"context": "c", "instruction": "a", "clinic": "north", "output": "b"})
+    done = check(path)
+    head = f"{path}: 1 usable, 0 bad, 0 repeated\n"
+    assert (done.exit_code, done.stdout) == (0, f"{head}  columns that are not read: 'context' and 'clinic'\n")
+    assert check(path, "--field", "input=context", "--site-column", "clinic").stdout == head
+
+
+def test_of_many_columns_that_nothing_reads_some_are_named(check, tmp_path):
+    path = write_lines(tmp_path / "site.jsonl", [GOOD | {f"c{n}": n} for n in range(40)])
+    assert "  columns that are not read: 'c0', 'c1', 'c2', 'c3', 'c4' and 35 more\n" in check(path).stdout
+    assert len(json.loads(check(path, "--json").stdout)["files"][0]["unread"]) == 40
+
+
+def test_owners_whom_capitals_alone_tell_apart_are_told(check, tmp_path):
+    rows = [record("heart", n) | {"clinic": name} for n, name in enumerate(["north", "North", "south", ""])]
+    path = write_lines(tmp_path / "site.jsonl", rows)
+    done = check(path, "--site-column", "clinic")
+    alike, head, bad = done.stdout.splitlines()[:3]
+    assert alike.startswith(f"{path}: names of sites in column 'clinic' differ in capitals alone: 'North' (1 record)")
+    assert (done.exit_code, head, bad) == (1, f"{path}: 3 usable, 1 bad, 0 repeated", f"  {path}:4: 'clinic' is empty")
+
+
+def test_an_address_is_told_in_full(check):
+    done = check("https://x.y/z.jsonl")
+    assert done.exit_code == 1 and done.stdout.startswith("https://x.y/z.jsonl: an address, not a file on this disk. ")
+
+
 def test_json_has_the_same(check, tmp_path):
-    path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD])
+    path = write_lines(tmp_path / "site.jsonl", [GOOD, {"instruction": "a", "output": ""}, GOOD | {"note": ""}])
     done = check(path, "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout) == {
@@ -53,6 +109,7 @@ def test_json_has_the_same(check, tmp_path):
                 "records": 2,
                 "fault": None,
                 "ignored": False,
+                "unread": ["note"],
                 "bad": [{"file": str(path), "line": 2, "reason": "'output' is empty"}],
                 "repeated": [{"file": str(path), "line": 3, "reason": f"the same as {path}:1"}],
             }
@@ -64,6 +121,7 @@ def test_mistakes_are_told_as_such(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD])
     for words, message in (
         (["--field", "output"], "'output' is not FIELD=COLUMN"),
+        (["--field", "=output"], "'=output' is not FIELD=COLUMN"),
         (["--field", "a=b"], "not a field"),
     ):
         done = check(path, *words)

@@ -131,3 +131,10 @@ def test_what_is_asked_may_stand_in_the_column_of_the_input(jsonl):
     file = jsonl({"input": "Is water wet?", "options": ["no", "yes"], "answer": 1})
     [found] = load_choices(file, fields={"instruction": "input"}).records
     assert (found.instruction, found.input) == ("Is water wet?", "")
+
+
+def test_an_input_is_blank_or_spelt_as_in_the_other_questions(jsonl):
+    row = {"instruction": "Is water wet?", "options": ["no", "yes"], "answer": 1}
+    assert [one.input for one in load_choices(jsonl(row | {"input": " "}, row)).records] == ["", ""]
+    with pytest.raises(DataError, match="record without 'input', but with 'Input'"):
+        load_choices(jsonl(row | {"input": "a"}, row | {"Input": "b"}))

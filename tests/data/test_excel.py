@@ -23,13 +23,15 @@ def rows(path, layout=TEXT):
 def workbook(tmp_path):
     """Write sheets, each a list of rows, to a workbook."""
 
-    def write(*sheets, name="site.xlsx"):
+    def write(*sheets, name="site.xlsx", merged=()):
         book = Workbook()
         book.remove(book.active)
         for cells in sheets:
             sheet = book.create_sheet()
             for row in cells:
                 sheet.append(row)
+            for cells in merged:
+                sheet.merge_cells(cells)
         book.save(tmp_path / name)
         return tmp_path / name
 
@@ -95,6 +97,43 @@ def test_faults_of_the_header(workbook):
         rows(workbook([["text", None, "text"], ["a", "b", "c"]]))
     assert rows(workbook([["text", None], ["a", "a remark in a column without a name"]]))[0].values == {"text": "a"}
     assert rows(workbook([[]])) == []
+
+
+LABELLED = [
+    ["id", "text", "label", "note"],
+    *([n, f"text {n}", "good", "a remark"] for n in range(1, 4)),
+    [4, "last", "bad"],
+]
+
+
+@pytest.mark.parametrize(
+    ("merged", "told"),
+    [
+        (
+            ["C2:C4"],
+            r"merged cells \(C2:C4\), of which only the first has a value.*Unmerge them.*Row 1, the first that",
+        ),
+        (["A3:B3"], r"\(A3:B3\)"),  # beside a column that is not read
+        (["A2:C2", "B3:B4", "D2:D4"], r"\(A2:C2 and B3:B4\)"),
+        (["B2:C2", "B3:C3", "B4:C4", "B5:C5"], r"\(B2:C2, B3:C3, B4:C4 and 1 more\)"),
+        (["A1:D1"], r"\(A1:D1\)"),  # a title above the names of columns
+    ],
+)
+def test_merged_cells_whose_values_would_be_lost_are_refused(workbook, merged, told):
+    path = workbook(LABELLED, merged=merged)
+    with pytest.raises(DataError, match=told) as error:
+        rows(path, ColumnLayout.of(Labelled, None, None))
+    assert error.value.where == str(path)
+
+
+def test_merged_cells_that_are_not_read_lose_nothing(workbook):
+    path = workbook(LABELLED, [[]], merged=["D2:D4", "B9:C12"])
+    assert [record.label for record in scan(path, Labelled).records] == ["good", "good", "good", "bad"]
+
+
+def test_a_text_that_looks_like_a_merge_is_none(workbook):
+    path = workbook([["text"], ['<mergeCell ref="A1:A2"/>']])
+    assert scan(path, Document).records == [Document('<mergeCell ref="A1:A2"/>')]
 
 
 @pytest.mark.parametrize("content", [b"this is no workbook", b"", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)])

@@ -145,6 +145,16 @@ def test_csv_faults_of_the_header(table):
     assert rows(table("")) == rows(table("\n,,\n")) == []
 
 
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_columns_without_a_name_are_not_read(table, separator):
+    """Spreadsheets export some at the end; of a workbook they are not read either."""
+    path = table("text,n,, \na,1,,\nb,2,a remark,\nc,3\n".replace(",", separator))
+    first, second, short = rows(path)
+    assert (first.values, second.values) == ({"text": "a", "n": "1"}, {"text": "b", "n": "2"})
+    assert short == BadRecord(Place(str(path), 4), "2 columns where the header has 4")
+    assert [row.values for row in rows(table(",text\n0,a\n"))] == [{"text": "a"}]
+
+
 def test_blank_lines_may_stand_before_a_csv_header(table):
     path = table("\n ,\ntext,n\na,1\n")
     assert rows(path) == [FileRow(Place(str(path), 4), {"text": "a", "n": "1"})]

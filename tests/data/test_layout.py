@@ -1,7 +1,7 @@
 import pytest
 
 from murmura.data.layout import BadValueError, ColumnLayout
-from murmura.data.records import Document, Instruction, Labelled, Preference
+from murmura.data.records import Document, Instruction, Labelled, Preference, Question
 from murmura.errors import DataError
 
 
@@ -82,10 +82,34 @@ def test_only_the_columns_in_use_are_wanted():
     assert layout.wanted(["id", "user", "body", "text"]) == ["user", "body"]
 
 
-@pytest.mark.parametrize("empty", [{}, {"input": None}, {"input": ""}])
-def test_an_input_may_be_absent_null_or_empty(empty):
-    record, _ = ColumnLayout.of(Instruction, None, None).read({"instruction": "a", "output": "b", **empty})
+@pytest.mark.parametrize("kind", [Instruction, Question])
+@pytest.mark.parametrize("empty", [{}, *({"input": value} for value in (None, "", " ", "\n\t\u00a0", float("nan")))])
+def test_an_input_may_be_absent_null_or_blank(kind, empty):
+    record, _ = ColumnLayout.of(kind, None, None).read({"instruction": "a", "output": "b", **empty})
     assert record.input == ""
+    record, _ = ColumnLayout.of(kind, None, None).read({"instruction": "a", "output": "b", "input": " x\n"})
+    assert record.input == " x\n"
+
+
+@pytest.mark.parametrize("name", ["Input", " input", "inputs", "INPUT"])
+def test_a_record_with_almost_a_field_it_may_do_without_does_not_lose_it(name):
+    row, layout = {"instruction": "a", "output": "b"}, ColumnLayout.of(Instruction, None, None)
+    with pytest.raises(BadValueError, match=f"^record without 'input', but with '{name}'$") as error:
+        layout.read(row | {name: "c"})
+    assert error.value.fix == "Call it 'input', or rename it if it holds something else"
+    assert layout.read(row | {name: "c", "input": "d"})[0].input == "d"
+    assert layout.read(row | {name: " "})[0].input == layout.read(row | {name: "c", "input": ""})[0].input == ""
+    assert ColumnLayout.of(Instruction, {"input": ""}, None).read(row | {name: "c"})[0].input == ""
+    assert ColumnLayout.of(Instruction, None, name).read(row | {name: "c"}) == (Instruction("a", "", "b"), "c")
+    with pytest.raises(BadValueError, match="record without 'context', but with 'Context'"):
+        ColumnLayout.of(Instruction, {"input": "context"}, None).read(row | {"Context": "c"})
+
+
+def test_a_text_with_almost_a_label_is_not_taken_for_one_without():
+    layout = ColumnLayout.of(Labelled, None, None)
+    with pytest.raises(BadValueError, match="record without 'label', but with 'Label'"):
+        layout.read({"text": "a", "Label": "good"})
+    assert layout.read({"text": "a", "table": "good"})[0] == Labelled("a", "")
 
 
 @pytest.mark.parametrize(

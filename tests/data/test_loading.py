@@ -1,10 +1,11 @@
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from murmura.data.loading import load_records, require_usable, scan, scan_sites
+from murmura.data.loading import load_records, refuse_alike, require_usable, scan, scan_sites
 from murmura.data.records import Document, Instruction, Labelled
 from murmura.errors import DataError
 
@@ -69,6 +70,15 @@ def test_bad_records_stop_the_load_or_are_dropped_and_counted(jsonl, line):
     assert [str(bad.where) for bad in loaded.bad] == [f"{path}:2", f"{path}:4"]
 
 
+def test_a_key_that_some_records_spell_otherwise_is_told_by_its_line(jsonl):
+    other = {"instruction": "c", "Input": "ctx", "output": "d"}
+    with pytest.raises(DataError, match=r"record without 'input', but with 'Input'\. Call it 'input'") as error:
+        load_records(path := jsonl(GOOD, other), Instruction)
+    assert error.value.where == f"{path}:2"
+    with pytest.raises(DataError, match="no column 'input', but one called 'Input'"):
+        load_records(jsonl(other, other), Instruction)
+
+
 def test_what_is_expected_is_said_once(jsonl):
     path = jsonl(GOOD, {"question": "Explain", "answer": "A rise"}, {"instruction": "a", "output": ""})
     with pytest.raises(DataError) as error:
@@ -121,6 +131,16 @@ def test_a_user_column_gives_sites(jsonl):
     assert loaded.sites == ["skin", "heart", "skin"]
 
 
+def test_sites_that_capitals_alone_tell_apart_are_refused():
+    names = ["North", "south", "north", "NORTH", "north", "east"]
+    told = r"^a\.csv: names of sites in column 'clinic' differ in capitals alone: 'NORTH' \(1 record\), 'North' "
+    with pytest.raises(DataError, match=told + r"\(1 record\) and 'north' \(2 records\)\. Write each"):
+        refuse_alike(names, "clinic", "a.csv")
+    with pytest.raises(DataError, match=r"(?s)alone:\n  'EAST' .* and 'east' .*\n  'NORTH'.*\nWrite each"):
+        refuse_alike([*names, "EAST"], "clinic", "a.csv")
+    refuse_alike(["north", "south", "north"], "clinic", "a.csv")
+
+
 def test_sites_stay_beside_their_records_when_some_are_dropped(jsonl):
     path = jsonl(GOOD | {"clinic": "a"}, GOOD, b"{", GOOD | {"clinic": "b"})
     loaded = scan(path, Instruction, site_column="clinic")
@@ -143,6 +163,19 @@ def test_sources_that_are_not_there(jsonl, tmp_path):
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "moved.jsonl")
     with pytest.raises(DataError, match=r"a link that leads nowhere\. It points to .*moved\.jsonl"):
         load_records(tmp_path / "link.jsonl", Instruction)
+
+
+@pytest.mark.parametrize(
+    "source", ["https://x.y/z.jsonl", "http://x.y/a", "s3://bucket/z.csv", "hf://datasets/a/b.csv"]
+)
+def test_an_address_is_to_be_downloaded_first(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=rf"^{source}: an address, .* disk\. Download it first.*by owner/name"):
+        load_records(source, Instruction)
+    with pytest.raises(DataError, match="an address, not a file"):
+        load_records(Path(source), Instruction)
+    with pytest.raises(DataError, match="there is no such file"):
+        load_records("c:/absent.jsonl", Instruction)
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):

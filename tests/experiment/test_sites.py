@@ -85,6 +85,19 @@ def test_a_column_that_names_the_owner():
     assert sizes(found) == {"clinic 0": 8, "clinic 1": 8, "clinic 2": 8}
 
 
+def test_owners_whom_capitals_alone_tell_apart_are_no_sites_of_their_own(tmp_path):
+    """A site's name becomes a folder's, so that files of such names are refused, too."""
+    owners = ["North", "north", "NORTH ", " north", "south"]
+    write_lines(tmp_path / "all.jsonl", [record("heart", n) | {"owner": owners[n % 5]} for n in range(10)])
+    by_owner = {"by": "column", "column": "owner"}
+    told = r"all\.jsonl: .* 'owner' .*: 'NORTH' \(2 records\), 'North' \(2 records\) and 'north' \(4 records\)"
+    for options in ({}, {"pooled": True}, {"skip_bad": True}):
+        with pytest.raises(DataError, match=told):
+            partitioned(sites=by_owner, **options)
+    labels = {"by": "partition", "count": 2, "scheme": "dirichlet", "alpha": 0.5, "label": "owner"}
+    assert sum(sizes(partitioned(sites=labels)).values()) == 10
+
+
 def test_all_records_pooled():
     found = gathered(train="sites", pooled=True)
     assert sizes(found) == {"pooled": 9}

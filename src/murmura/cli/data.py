@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmura.data.records import KINDS, Kind
+from murmura.units import listing
 
 if TYPE_CHECKING:
     from murmura.data.check import Checked, Repeat
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(suggest_commands=False, no_args_is_help=True, help="Check records before a run.")
 
 BAD = 1  # exit code
+_NAMED = 5  # columns
 
 
 @app.callback()
@@ -35,7 +37,9 @@ def check(
     field: Annotated[
         list[str] | None,
         typer.Option(
-            "--field", metavar="FIELD=COLUMN", help="Column of a field, where the names differ: output=answer."
+            "--field",
+            metavar="FIELD=COLUMN",
+            help="Column of a field, where the names differ: output=answer; input= leaves it out.",
         ),
     ] = None,
     site_column: Annotated[
@@ -72,7 +76,7 @@ def check(
 
 
 def mapping(text: str) -> tuple[str, str]:
-    """``FIELD=COLUMN`` of the option ``--field``.
+    """``FIELD=COLUMN`` of the option ``--field``; with no column, the field is left out.
 
     Raises:
         ConfigError: It has not that form.
@@ -80,7 +84,7 @@ def mapping(text: str) -> tuple[str, str]:
     from murmura.errors import ConfigError
 
     name, equals, column = text.partition("=")
-    if not equals or not name or not column:
+    if not equals or not name:
         raise ConfigError(f"'{text}' is not FIELD=COLUMN", where="--field", fix="For example: --field output=answer")
     return name, column
 
@@ -88,8 +92,13 @@ def mapping(text: str) -> tuple[str, str]:
 def _print(one: Checked) -> None:
     if one.fault is not None or one.ignored:
         typer.echo(one.fault or f"{one.file}: ignored, no site's file")
+    if not one.records and not one.bad:
         return
     typer.echo(f"{one.file}: {one.records} usable, {len(one.bad)} bad, {len(one.repeats)} repeated")
+    if one.unread:
+        shown = [f"'{name}'" for name in one.unread[:_NAMED]]
+        more = [f"{len(one.unread) - _NAMED} more"] if len(one.unread) > _NAMED else []
+        typer.echo(f"  columns that are not read: {listing([*shown, *more])}")
     told: tuple[BadRecord | Repeat, ...] = (*one.bad, *one.repeats)
     for record in told:
         typer.echo(f"  {record.where}: {record.why}")
@@ -105,6 +114,7 @@ def _table(one: Checked) -> dict[str, object]:
         "repeated": _places(one.repeats),
         "fault": one.fault,
         "ignored": one.ignored,
+        "unread": list(one.unread),
     }
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from murmura.data.folder import entries, require_ignored
-from murmura.data.layout import BadRecord, Place
-from murmura.data.loading import scan
+from murmura.data.layout import BadRecord, ColumnLayout, Place
+from murmura.data.loading import refuse_alike, scan_columns
 from murmura.data.records import Record
 from murmura.errors import DataError
 
@@ -40,6 +40,7 @@ class Checked:
         repeats: Usable ones that stand in this file, or in one before it, already.
         fault: Why the file as a whole is of no use, or None.
         ignored: Whether it was not read, since it is no site's.
+        unread: Columns that hold no field.
     """
 
     file: str
@@ -48,6 +49,7 @@ class Checked:
     repeats: Sequence[Repeat]
     fault: str | None
     ignored: bool = False
+    unread: Sequence[str] = ()
 
     @property
     def usable(self) -> bool:
@@ -111,11 +113,16 @@ def repeats(
 def _check(
     file: str, kind: type[Any], fields: Mapping[str, str] | None, site_column: str | None, first: dict[object, Place]
 ) -> Checked:
+    unread: list[str] = []
+    layout = replace(ColumnLayout.of(kind, fields, site_column, _RENAMING), unread=unread.extend)
     try:
-        loaded = scan(file, kind, fields=fields, site_column=site_column, renaming=_RENAMING)
+        loaded = scan_columns(file, layout)
     except DataError as error:
-        if error.where == "fields":
-            raise
         return Checked(file, 0, [], [], str(error))
     fault = None if loaded.records or loaded.bad else f"{file}: holds no records"
-    return Checked(file, len(loaded.records), loaded.bad, repeats(loaded.records, loaded.places, first), fault)
+    try:
+        refuse_alike(loaded.sites or [], site_column or "", file)
+    except DataError as error:
+        fault = str(error)
+    twice = repeats(loaded.records, loaded.places, first)
+    return Checked(file, len(loaded.records), loaded.bad, twice, fault, unread=unread)

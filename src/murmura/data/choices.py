@@ -91,7 +91,7 @@ class _ChoiceLayout(ColumnLayout[Choice]):
 
     def read(self, values: Mapping[str, Any]) -> tuple[Choice, None]:
         instruction = self.common.instruction or self._text("instruction", values)
-        asked = "" if is_blank(values.get(self.columns.get("input", ""))) else self._text("input", values)
+        asked = self.optional("input", values) if "input" in self.columns else ""
         options = _checked(self._options(values))
         return Choice(instruction, asked, options, _place(values, self.columns["answer"], options)), None
 

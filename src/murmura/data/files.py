@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from murmura.data.excel import read_workbook
-from murmura.data.layout import RECODE, BadRecord, ColumnLayout, FileRow, Place, Rows, refuse_twins
+from murmura.data.layout import RECODE, BadRecord, ColumnLayout, FileRow, Place, Rows, is_blank, refuse_twins
 from murmura.errors import DataError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _open(path: Path) -> IO[bytes]:
 
 def _read_json_lines(path: Path, layout: ColumnLayout[Any]) -> Rows:
     _refuse_other_types(path)
-    seen: set[str] = set()
+    seen: dict[str, None] = {}
     with _open(path) as file:  # bytes: text mode would also split at characters that JSON allows inside a string
         for number, raw in enumerate(file, start=1):
             line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).rstrip(b"\r\n")
@@ -75,7 +75,7 @@ def _read_json_lines(path: Path, layout: ColumnLayout[Any]) -> Rows:
                 continue
             row = _parse_json_line(line, Place(str(path), number))
             if isinstance(row, FileRow):
-                seen.update(row.values)
+                seen |= dict.fromkeys(row.values)
             yield row
     if seen:
         layout.check_header(seen, str(path))
@@ -123,15 +123,17 @@ def _read_csv(path: Path, layout: ColumnLayout[Any]) -> Rows:
             header = _header(reader)
             if header is None:
                 return
-            refuse_twins(header, f"{path}:{reader.line_num}")
-            layout.check_header(header, str(path))
+            named = [place for place, name in enumerate(header) if not is_blank(name)]
+            names = [header[place] for place in named]
+            refuse_twins(names, f"{path}:{reader.line_num}")
+            layout.check_header(names, str(path))
             start = reader.line_num + 1
             for cells in reader:
                 where, start = Place(str(path), start), reader.line_num + 1
                 if not cells or (len(cells) > 1 and not any(map(str.strip, cells))):  # as Excel writes a blank row
                     continue
                 if len(cells) == len(header):
-                    yield FileRow(where, dict(zip(header, cells, strict=True)))
+                    yield FileRow(where, {header[place]: cells[place] for place in named})
                 else:
                     yield BadRecord(where, f"{len(cells)} columns where the header has {len(header)}")
     except csv.Error as error:

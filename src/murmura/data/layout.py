@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Generic, Literal
 
+from murmura.data import chats
 from murmura.data.records import KINDS, R
 from murmura.errors import DataError, nearest
 
@@ -73,6 +75,7 @@ class ColumnLayout(Generic[R]):
         named: Columns that the user chose by name. They must occur, even for a field that may be empty: otherwise a
             misspelt name would silently give records without input.
         check: Given a record and ``columns``, gives it as it is used, or raises a ``BadValueError``.
+        unread: Is given the names of a table's columns that nothing reads.
     """
 
     kind: type[R]
@@ -82,6 +85,7 @@ class ColumnLayout(Generic[R]):
     renaming: str = RENAMING
     user_column: str | None = None
     check: Callable[[R, Mapping[str, str]], R] | None = None
+    unread: Callable[[list[str]], None] | None = None
 
     @classmethod
     def of(
@@ -135,8 +139,16 @@ class ColumnLayout(Generic[R]):
     def _renaming(self, field: str, column: str) -> str:
         return self.renaming.format(field=field, column=column)
 
-    def _another(self, column: str) -> str:
-        """How to say that what is looked for in a column is in another, as a sentence without its full stop."""
+    def _another(self, column: str, held: Collection[str]) -> str:
+        """How to say that what is looked for in a column is in another, and what to do with chats, as a sentence or
+        two without the last full stop.
+
+        Args:
+            held: the columns that are there.
+        """
+        return ". ".join(filter(None, [self._elsewhere(column), chats.advice(self.kind, self.columns, held)]))
+
+    def _elsewhere(self, column: str) -> str:
         field = next((field for field, wanted in self.columns.items() if wanted == column), None)
         if field is None:
             return f"It was named as the column of the {'users' if column == self.user_column else 'sites'}"
@@ -169,42 +181,67 @@ class ColumnLayout(Generic[R]):
         needed: list[str] = [self.columns[name] for name in self.required]
         for column in dict.fromkeys([*needed, *sorted(self.named)]):
             if column not in found:
-                fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column)}."
+                fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column, found)}."
                 raise DataError(f"no column '{column}'", where=where, fix=fix)
-        ours = self.wanted(found)
-        unread = {name.strip().casefold(): name for name in found if name not in ours}
         for field, column in self.columns.items():
-            close = get_close_matches(column.casefold(), unread, n=1, cutoff=_CLOSE) if column not in found else []
-            if close:
-                name = unread[close[0]]
+            name = self._twin(column, found)
+            if name is not None:
                 use = f"Use {self._renaming(field, name)}" if self.renaming else f"Call it '{column}'"
                 fix = f"{use}, or rename the column if it holds something else."
                 raise DataError(f"no column '{column}', but one called '{name}'", where=where, fix=fix)
+        if self.unread is not None:
+            ours = self.wanted(found)
+            self.unread([name for name in found if name not in ours])
+
+    def _twin(self, column: str, names: Collection[str]) -> str | None:
+        """What goes unread and is almost called like a column that is not there."""
+        if column in names:
+            return None
+        ours = self.wanted(names)
+        return _nearly(column, tuple(name for name in names if name not in ours))
 
     def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:
         """The record that the columns hold, and the name of its site where there is a site column.
 
         Raises:
-            BadValueError: A needed value is missing, empty, not text, or not encodable, or ``check`` refuses it all.
+            BadValueError: A needed value is missing, empty, not text, or not encodable; one that may be missing is
+                there under almost its name; or ``check`` refuses it all.
         """
         record: dict[str, Any] = {}
         for field, column in self.columns.items():
             value = values.get(column)
             if field in self.required:
                 if column not in values:
-                    fix = f"{self.expected}.{self._other_kind(values)} {self._another(column)}"
+                    fix = f"{self.expected}.{self._other_kind(values)} {self._another(column, values.keys())}"
                     raise BadValueError(_missing(column, values), fix)
+                if fix := chats.advice_on(value, self.kind, self.columns, field):
+                    raise BadValueError(f"'{column}' is of type list, not text", fix)
                 record[field] = text(value, column, values)
-            elif field == "label":
-                record[field] = "" if is_blank(value) else word(value, column, values)
             else:
-                record[field] = "" if value is None else _string(value, column)
+                record[field] = self.optional(field, values)
         site = word(values.get(self.site_column), self.site_column, values) if self.site_column else None
         if record.get("chosen", "") == record.get("rejected", "x"):
             what = f"'{self.columns['chosen']}' and '{self.columns['rejected']}' are the same, so neither is preferred"
             raise BadValueError(what, "Take the record out, or correct it.")
         made = self.kind(**record)
         return (self.check(made, self.columns) if self.check else made), site
+
+    def optional(self, field: str, values: Mapping[str, Any]) -> str:
+        """What a field holds that records may do without: nothing where its column is blank or not there.
+
+        Raises:
+            BadValueError: It is not text, or not encodable; or a row of a file without a header has it under another
+                name than the rest, which would silently go unread.
+        """
+        column = self.columns[field]
+        value = values.get(column)
+        if not is_blank(value):
+            return word(value, column, values) if field == "label" else _string(value, column)
+        twin = self._twin(column, [name for name in values if name == column or not is_blank(values[name])])
+        if twin is not None:
+            fix = f"Call it '{column}', or rename it if it holds something else"
+            raise BadValueError(f"record without '{column}', but with '{twin}'", fix)
+        return ""
 
     def user(self, values: Mapping[str, Any]) -> str | None:
         """The person that the record is about, where a column names one.
@@ -224,6 +261,14 @@ def refuse_twins(header: Sequence[str], where: str) -> None:
     twins = sorted({name for name in header if header.count(name) > 1})
     if twins:
         raise DataError(f"two columns are called '{twins[0]}'", where=where, fix="Rename one of them.")
+
+
+@lru_cache(maxsize=256)
+def _nearly(column: str, names: Sequence[str]) -> str | None:
+    """The one of some names that a column is almost called by."""
+    known = {name.strip().casefold(): name for name in names}
+    close = get_close_matches(column.casefold(), known, n=1, cutoff=_CLOSE)
+    return known[close[0]] if close else None
 
 
 def is_blank(value: Any) -> bool:

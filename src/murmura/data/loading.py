@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +15,11 @@ from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, ColumnLayout, FileRow, Place, Rows
 from murmura.data.records import R
-from murmura.data.refusal import SKIP, refusal
+from murmura.data.refusal import SKIP, indented, refusal
 from murmura.errors import DataError, nearest_file
+from murmura.units import listing, several
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters, unlike a drive; a path has lost its second slash
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,6 @@ def scan(
     site_column: str | None = None,
     user_column: str | None = None,
     split: str = "train",
-    renaming: str = RENAMING,
 ) -> LoadedRecords[R]:
     """Read everything, whether it can be used or not.
 
@@ -61,12 +65,12 @@ def scan(
         site_column: The column that names the owner of a record (a user, a clinic).
         user_column: The column that names the person that a record is about.
         split: The split of a hub data set. A file has none.
-        renaming: As for ``ColumnLayout``.
 
     Raises:
         DataError: The source cannot be read or lacks a column.
     """
-    return scan_columns(source, ColumnLayout.of(kind, fields, site_column, renaming, user_column), split)
+    layout = ColumnLayout.of(kind, fields, site_column, user_column=user_column)
+    return scan_columns(source, layout, split)
 
 
 def scan_columns(source: str | Path, layout: ColumnLayout[R], split: str = "train") -> LoadedRecords[R]:
@@ -152,6 +156,31 @@ def require_usable(
         raise DataError(f"holds no {what}s", where=empty[0].source, fix=f"{empty[0].expected} in each {what}.{more}")
 
 
+def refuse_alike(sites: Iterable[str], column: str, source: str) -> None:
+    """Refuse names of sites that a column tells apart by capitals alone, as a folder refuses two such files, since a
+    site's name becomes a folder's. Blanks around a name were left out as it was read.
+
+    Args:
+        sites: the site of each record.
+
+    Raises:
+        DataError: There are such, with the number of records of each.
+    """
+    counts, alike = Counter(sites), dict[str, list[str]]()
+    for name in sorted(counts):
+        alike.setdefault(name.casefold(), []).append(name)
+    lines = [
+        listing([f"'{name}' ({several(counts[name], 'record')})" for name in names])
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    if lines:
+        what = f"names of sites in column '{column}' differ in capitals alone"
+        what = f"{what}: {lines[0]}" if len(lines) == 1 else f"{what}:{indented(lines)}"
+        fix = "Write each site's name in one way only; a site's name becomes a folder's, which some systems do not tell"
+        raise DataError(what, where=source, fix=f"{fix} apart by capitals.")
+
+
 def scan_sites(
     folder: str | Path,
     kind: type[R],
@@ -182,7 +211,7 @@ def _rows(source: str | Path, split: str, layout: ColumnLayout[R]) -> Rows:
     if path.is_dir():
         raise DataError("a folder where a file is expected", where=str(source), fix="For a folder use one file a site.")
     if not path.exists():
-        raise _no_file(path)
+        raise _no_file(source)
     if not path.is_file():
         fix = "Write what it gives to a file first: records are read more than once."
         raise DataError("no ordinary file, but a pipe or a device", where=str(source), fix=fix)
@@ -223,7 +252,11 @@ def _checked(row: FileRow | BadRecord, layout: ColumnLayout[R]) -> tuple[R, str 
         return BadRecord(row.where, str(error), error.fix)
 
 
-def _no_file(path: Path) -> DataError:
+def _no_file(source: str | Path) -> DataError:
+    path = Path(source)
+    if _ADDRESS.match(str(source)):
+        fix = "Download it first, and give the file's path. Data sets of the Hugging Face hub are read by owner/name."
+        return DataError("an address, not a file on this disk", where=str(source), fix=fix)
     if path.is_symlink():
         return DataError("a link that leads nowhere", where=str(path), fix=f"It points to {path.readlink()}.")
     if "~" in path.parts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from murmura.data.config import DataConfig
-from murmura.data.loading import LoadedRecords, require_usable, scan, scan_sites, split_of
+from murmura.data.loading import LoadedRecords, refuse_alike, require_usable, scan, scan_sites, split_of
 from murmura.data.records import KINDS, Kind, Record
 from murmura.data.selection import text_order
 from murmura.errors import DataError
@@ -186,6 +186,8 @@ def _read(data: DataConfig, kind: type[Record], stream: Stream) -> tuple[list[Pl
         train = {"": scan(data.train, site_column=column, user_column=data.user, split=data.split, **options)}
     public = _scan_heldout(data, options)
     _require_usable(list(train.values()), public, data.skip_bad)
+    if data.sites.by == "column" and data.train is not None:
+        refuse_alike(train[""].sites or [], data.sites.column or "", data.train)
     tell_of_empty([name for name, loaded in train.items() if not loaded.records], "in their files")
     records = [placed for name, loaded in train.items() for placed in _placed(loaded, name, data.sites.by)]
     heldout = [placed for loaded in public for placed in _placed(loaded, None)]

@@ -397,6 +397,10 @@ def test_attacks_compare_as_many_as_a_dry_run_says(make, no_page, tables):
 def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):
     [note] = [note for note in dry_run(make()).notes if "say little" in note]
     assert "data.nonmember_records" in note
+    [note] = [
+        note for note in dry_run(make(data={"heldout": None, "heldout_records": 4})).notes if "say little" in note
+    ]
+    assert "(data.heldout_records)" in note and "nonmember_records" not in note  # which is refused without data.heldout
     assert not any("say little" in note for note in dry_run(make(evaluation={"attacks": False})).notes)
 
 

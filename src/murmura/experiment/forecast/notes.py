@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
+from murmura.data.config import DataConfig
 from murmura.data.records import digest
 from murmura.experiment.caveats import caveats
 from murmura.experiment.choosing import uncounted
@@ -49,8 +50,17 @@ def _few(experiment: Experiment, method: Method, people: Population | None) -> l
     besides = f", and choose the strongest attack by {apart} more records" if apart else ""
     return [
         f"Attacks compare {members} members with {others} non-members{besides}; fewer than {FEW} of either say little. "
-        "Take non-members out of the training records (data.nonmember_records), or hold out more that are like them."
+        f"{_for_more(experiment.data)}"
     ]
+
+
+def _for_more(data: DataConfig) -> str:
+    """How there are more records to compare members with."""
+    if data.heldout is None:
+        return "Hold out more of the training records (data.heldout_records)."
+    if data.train is None:
+        return "Hold out more that are like them."
+    return "Take non-members out of the training records (data.nonmember_records), or hold out more that are like them."
 
 
 def _compared(experiment: Experiment, method: Method, people: Population) -> tuple[tuple[int, int], int]:
