@@ -81,7 +81,7 @@ def test_texts_begin_with_nothing_but_the_template(bench, whole, scripted):
     assert len({str(stream) for stream in one["streams"]}) == 8 and one["sampling"].top_k == 40
     assert one["stop"] == [bench.template.response_prefix.strip()]
     assert (found.prompt, found.members) == ("template", 8)
-    assert found.rouge > 0.7 > 0.3 > found.others_rouge and found.low == pytest.approx(found.difference)
+    assert found.rouge > 0.7 > 0.3 > found.others_rouge and found.low == 0  # five records of each show nothing
 
 
 def test_each_sites_model_is_held_against_its_own_records(bench, scripted):

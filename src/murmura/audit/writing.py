@@ -5,16 +5,15 @@ A better model also comes closer to records that it never saw. So what counts is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from murmura.audit.attack_scores import DRAWS, ENDS
+from murmura.audit.differences import dealt, nearest
 from murmura.audit.membership import AuditSample
 from murmura.generation.sampling import Sampling
 from murmura.measure.heldout import continued
-from murmura.measure.text import References
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.audit import Written
 from murmura.streams import Stream
@@ -43,8 +42,8 @@ def completed(
     scores = [own[0].rouge for own in found]
     own, other = np.array(scores[: len(members)]), np.array(scores[len(members) :])
     draw = (stream / "bootstrap").numpy()
-    spread = _resampled(own, draw) - _resampled(other, draw)
-    return _written(target, "record", own, other, spread)
+    low, high = np.quantile(_resampled(own, draw) - _resampled(other, draw), ENDS)
+    return _written(target, "record", own, other, (float(low), float(high)))
 
 
 def begun(
@@ -89,23 +88,18 @@ def begun(
         stop=_stops(bench),
         description="writing",
     )
-    known = {
-        id(model): _references([record for site in sites for record in sample.members[site]], sample.others, stream)
-        for model, sites in writers
-    }
+    own = [[record.question for site in sites for record in sample.members[site]] for _, sites in writers]
+    pairs = dealt(own, [record.question for record in sample.others], stream / "references")
+    known = {id(model): some for (model, _), some in zip(writers, pairs, strict=True)}
     near = np.array(
-        [[one.best(text.text) for one in known[id(model)]] for (model, _), text in zip(turns, found, strict=True)]
+        [
+            [[lot.best(text.text) for lot in pair] for pair in known[id(model)]]
+            for (model, _), text in zip(turns, found, strict=True)
+        ]
     )
-    spread = _resampled(near[:, 0] - near[:, 1], (stream / "bootstrap").numpy())
-    return _written(target, "template", near[:, 0], near[:, 1], spread)
-
-
-def _references(own: Sequence[Any], others: Sequence[Any], stream: Stream) -> tuple[References, References]:
-    """As many of both."""
-    count, rng = min(len(own), len(others)), (stream / "references").python()
-    both = (rng.sample(list(some), count) for some in (own, others))
-    first, second = (References(record.question for record in some) for some in both)
-    return first, second
+    ends = nearest(near, (stream / "bootstrap").numpy())
+    nearest_own, nearest_other = near.max(axis=1).T
+    return _written(target, "template", nearest_own, nearest_other, ends)
 
 
 def _stops(bench: ModelRuntime) -> list[str]:
@@ -119,8 +113,7 @@ def _resampled(values: np.ndarray, generator: np.random.Generator) -> np.ndarray
     return values[generator.integers(len(values), size=(DRAWS, len(values)))].mean(axis=1)
 
 
-def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, spread: np.ndarray) -> Written:
-    low, high = (float(end) for end in np.quantile(spread, ENDS))
+def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, ends: tuple[float, float]) -> Written:
     return Written(
         target,
         prompt,
@@ -129,6 +122,5 @@ def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, sprea
         float(own.mean()),
         float(other.mean()),
         float(own.mean() - other.mean()),
-        low,
-        high,
+        *ends,
     )
