@@ -5,12 +5,12 @@ A better model also comes closer to records that it never saw. So what counts is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 
-from murmura.audit.attack_scores import DRAWS, ENDS
-from murmura.audit.differences import dealt, nearest
+from murmura.audit.differences import dealt, nearest, of_means
 from murmura.audit.membership import AuditSample
 from murmura.generation.sampling import Sampling
 from murmura.measure.heldout import continued
@@ -31,7 +31,7 @@ def completed(
         sample: instructions.
         bench: with the run's model.
         most: at most so many members, and so many others.
-        stream: decides which.
+        stream: decides which members.
     """
     every = [(site, record) for site, own in sample.members.items() for record in own]
     members = stream.python().sample(every, min(most, len(every)))
@@ -40,10 +40,8 @@ def completed(
     pairs = [*members, *others]
     found = continued(bench, [models[site] for site, _ in pairs], [[record] for _, record in pairs], "completing")
     scores = [own[0].rouge for own in found]
-    own, other = np.array(scores[: len(members)]), np.array(scores[len(members) :])
-    draw = (stream / "bootstrap").numpy()
-    low, high = np.quantile(_resampled(own, draw) - _resampled(other, draw), ENDS)
-    return _written(target, "record", own, other, (float(low), float(high)))
+    own, other = scores[: len(members)], scores[len(members) :]
+    return _written(target, "record", own, other, of_means(own, other))
 
 
 def begun(
@@ -98,8 +96,8 @@ def begun(
         ]
     )
     ends = nearest(near, (stream / "bootstrap").numpy())
-    nearest_own, nearest_other = near.max(axis=1).T
-    return _written(target, "template", nearest_own, nearest_other, ends)
+    own_near, other_near = near.max(axis=1).T.tolist()
+    return _written(target, "template", own_near, other_near, ends)
 
 
 def _stops(bench: ModelRuntime) -> list[str]:
@@ -108,19 +106,8 @@ def _stops(bench: ModelRuntime) -> list[str]:
     return [header] if header else []
 
 
-def _resampled(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Means of bootstrap samples, [DRAWS]."""
-    return values[generator.integers(len(values), size=(DRAWS, len(values)))].mean(axis=1)
-
-
-def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, ends: tuple[float, float]) -> Written:
-    return Written(
-        target,
-        prompt,
-        len(own),
-        len(other),
-        float(own.mean()),
-        float(other.mean()),
-        float(own.mean() - other.mean()),
-        *ends,
-    )
+def _written(
+    target: str, prompt: str, own: Sequence[float], other: Sequence[float], ends: tuple[float, float]
+) -> Written:
+    means = fmean(own), fmean(other)
+    return Written(target, prompt, len(own), len(other), *means, means[0] - means[1], *ends)
