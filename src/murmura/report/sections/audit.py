@@ -35,7 +35,9 @@ _LEAD = (
     "AUC is the chance that a record that the model was trained on looks more like it, to an attack, than one that it "
     "never saw: 0.5 is guessing. “Found at 1 %” is the share of such records that are found where 1 % of the others "
     "are taken for them. Intervals are 95 %, for this run’s models: they say nothing of another seed, nor "
-    "of how much uploads differ. Which attack is called the strongest was decided on other records, a quarter of all, "
+    "of how much uploads differ. That of “found at 1 %” allows for the score beyond which 1 % of all others lie being "
+    "known but roughly: with fewer than 368 it may be above them all, and the interval begins at 0. "
+    "Which attack is called the strongest was decided on other records, a quarter of all, "
     "so that the choice flatters nobody; on the rest another one may come out ahead by chance. "
     "Attacks that find nothing are no proof: others may find more."
 )
