@@ -46,14 +46,15 @@ def test_the_interval_is_that_of_every_way_to_change_sides():
         sizes.append(abs(own - other))
     found = (near.max(axis=1)[:, 0] - near.max(axis=1)[:, 1]).mean()
     assert (low + high) / 2 == pytest.approx(found)
-    assert np.quantile(sizes, 0.93) <= (high - low) / 2 + 1e-9 and (high - low) / 2 - 1e-9 <= np.quantile(sizes, 0.97)
+    assert (high - low) / 2 == pytest.approx(sorted(sizes)[243])  # 12 of 256 come further, and 13 are more than 5 %
 
 
-@pytest.mark.parametrize("pairs", [1, 5])
-def test_fewer_than_six_pairs_show_nothing(pairs):
-    near = np.stack([np.ones((9, pairs)), np.zeros((9, pairs))], axis=2)
+@pytest.mark.parametrize(("pairs", "shown"), [(1, False), (5, False), (6, True), (12, True)])
+def test_fewer_than_six_pairs_show_nothing(pairs, shown):
+    """Though each text repeats one of the sites' own, and none of the others."""
+    near = np.stack([np.eye(pairs), np.zeros((pairs, pairs))], axis=2)
     low, high = nearest(near, np.random.default_rng(0))
-    assert low == 0.0 and high == 1.0
+    assert (low > 0) is shown and high == 1.0
 
 
 def texts(letter, number):

@@ -65,12 +65,19 @@ def nearest(near: np.ndarray, generator: np.random.Generator) -> tuple[float, fl
     """
     sides = np.ascontiguousarray(near.transpose(2, 1, 0))
     found = _apart(*sides)
-    sizes = [abs(found)]
-    for _ in range(_DRAWS):
-        changed = generator.random((near.shape[1], 1)) < 0.5
-        sizes.append(abs(_apart(*np.where(changed, sides[::-1], sides))))
+    sizes = [abs(_apart(*np.where(way[:, None], sides[::-1], sides))) for way in _ways(near.shape[1], generator)]
     reach = sorted(sizes)[math.ceil(0.95 * len(sizes)) - 1]
     return max(found - reach, -1.0), min(found + reach, 1.0)
+
+
+def _ways(pairs: int, generator: np.random.Generator) -> np.ndarray:
+    """Bool [ways, pairs], which pairs change sides: all ways where these are no more than draws would be, else such
+    draws, of which one is that none does."""
+    if 2**pairs <= _DRAWS:
+        return (np.arange(2**pairs)[:, None] >> np.arange(pairs) & 1).astype(bool)
+    ways = generator.random((_DRAWS, pairs)) < 0.5
+    ways[0] = False
+    return ways
 
 
 def of_means(own: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
