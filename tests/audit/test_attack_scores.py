@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from murmura.audit.attack_scores import DRAWS, AttackScores, draws, shape
+from murmura.audit.attack_scores import AttackScores, shape
 from tests.audit.conftest import one_model
 
 RNG = np.random.default_rng(0)
@@ -20,24 +21,50 @@ def test_auc_and_rate_are_those_of_scikit_learn(digits):
     assert found.tpr == pytest.approx(right[wrong <= 2 / 300].max())  # a third would be four of 301
 
 
-def test_the_rates_interval_is_that_of_samples_drawn_one_by_one():
-    members, others = RNG.normal(0.7, 1, 30), RNG.normal(0, 1, 120)
-    found, (counts, others_counts) = one_model(members, others), draws(30, 120, np.random.default_rng(1))
-    rates = []
-    for own, other in zip(counts.astype(int), others_counts.astype(int), strict=True):
-        again = one_model(np.repeat(members, own), np.repeat(others, other))
-        rates.append(again.tpr)
-    assert len(rates) == DRAWS
-    assert found.tpr_interval((counts, others_counts)) == pytest.approx(np.quantile(rates, (0.025, 0.975)))
+def test_the_rates_interval_is_that_of_both_binomials_drawn_one_by_one():
+    """A share that was found s times of M is drawn from Beta(s, M − s + 1) for its lower end, from Beta(s + 1, M − s)
+    for its higher one, and behind it how many others pass the threshold."""
+    members, others = RNG.normal(2, 1, 40), np.sort(RNG.normal(0, 1, 400))[::-1]
+    ends = []
+    for passed in RNG.binomial(400, 0.01, 40_000):
+        between = others[passed - 1] if passed else np.inf, others[passed]
+        least, most = ((members > score).sum() for score in between)
+        ends.append((RNG.beta(least, 41 - least) if least else 0, RNG.beta(most + 1, 40 - most)))
+    low, high = (np.quantile(drawn, end) for drawn, end in zip(np.array(ends).T, (0.025, 0.975), strict=True))
+    assert one_model(members, others).tpr_interval == pytest.approx((low, high), abs=0.01)
 
 
-def test_where_all_draws_say_the_same_the_interval_has_a_width_still():
+@pytest.mark.parametrize(("count", "number"), [(100, 100), (198, 75), (750, 100)])
+@pytest.mark.parametrize("shift", [2.0, 3.0])
+def test_the_rate_at_one_per_cent_is_inside(count, number, shift):
+    """Of 200 draws an interval that misses 5 % misses 20 or more with probability 0.003; a bootstrap of both misses 33
+    and 35 of them at 100 others, 20 and 24 at 198."""
+    rng, missed, true = np.random.default_rng(0), 0, norm.sf(norm.ppf(0.99) - shift)
+    for _ in range(200):
+        low, high = one_model(rng.normal(shift, 1, number), rng.normal(0, 1, count)).tpr_interval
+        missed += not low <= true <= high
+    assert missed < 20
+
+
+def test_where_no_threshold_is_in_doubt_the_interval_is_clopper_and_pearsons():
+    """Members are above all of 2,000 others, or below."""
+    found = one_model([9.0] * 7 + [-9.0] * 23, RNG.normal(0, 1, 2000))
+    assert found.tpr_interval == pytest.approx(binomtest(7, 30).proportion_ci(), abs=1e-5)
+
+
+def test_of_fewer_than_368_others_the_threshold_may_lie_above_all():
+    """0.99³⁶⁷ is 2.501 %."""
+    assert one_model([900.0] * 30, range(367)).tpr_interval == (0.0, 1.0)
+    low, high = one_model([900.0] * 30, range(368)).tpr_interval
+    assert 0 < low < 1 == high
+
+
+def test_where_all_scores_say_the_same_the_interval_has_a_width_still():
     assert one_model([3, 4], [1, 2, 0]).interval == (pytest.approx(0.025**0.5), 1.0)
     assert one_model([0, 0], [1, 2, 3]).interval == (0.0, pytest.approx(1 - 0.025**0.5))
     assert one_model([1], [0, 0]).interval == (0.0, 1.0)
-    none, all_ = one_model([-1] * 4, range(100)), one_model([200] * 4, range(100))
-    assert none.tpr == 0 and none.tpr_interval(draws(4, 100, RNG)) == (0.0, pytest.approx(1 - 0.025**0.25))
-    assert all_.tpr == 1 and all_.tpr_interval(draws(4, 100, RNG)) == (pytest.approx(0.025**0.25), 1.0)
+    none = one_model([-1] * 4, range(100))
+    assert none.tpr == 0 and none.tpr_interval == (0.0, pytest.approx(1 - 0.025**0.25, abs=1e-4))
 
 
 def test_a_member_is_compared_with_what_its_own_sites_model_makes_of_others():

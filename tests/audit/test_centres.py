@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from murmura.audit.centres import guesses, shares
+from murmura.audit.centres import Guess, guesses, shares
 from murmura.retrieval.centres import Centres, cluster
 from tests.retrieval.pools import devices_asked, unit
 
@@ -67,3 +67,39 @@ def test_shares_by_size_and_of_all():
     ]
     assert (told.pool, told.records, told.chance) == (6, 6, 0.5)
     assert told.groups[-1].low < 0.5 < told.groups[-1].high
+
+
+def told(sites):
+    """Of each site the rounds in which it sent centres, in each of which these were found or not."""
+    return [
+        Guess(site, round, place, 1, "own" if hit else "public", None, 1.0)
+        for site, (rounds, hits) in sites.items()
+        for round in range(rounds)
+        for place, hit in enumerate(hits)
+    ]
+
+
+def test_records_that_are_clustered_again_are_no_further_evidence():
+    once, often = (
+        shares("sent", told({"a": (rounds, [1, 0, 0]), "b": (rounds, [1, 1])}), {"a": 9, "b": 9}, 5).groups[-1]
+        for rounds in (1, 10)
+    )
+    assert once == often and often.centres == 5
+
+
+def test_a_site_that_sent_more_often_is_no_more_sites():
+    """What one site sent ten times over is 20 of 22 guesses, of little more than two centres."""
+    group = shares("sent", told({"a": (10, [1, 1]), "b": (1, [0, 0])}), {"a": 9, "b": 9}, 5).groups[-1]
+    assert group.own == pytest.approx(20 / 22) and group.centres == 2  # 22² / (20 · 10 + 2)
+    assert group.low < 0.35
+
+
+def test_the_interval_over_ten_choices_holds_the_truth():
+    """Two sites' 20 centres are found or not, in all ten choices alike. Of 200 draws an interval that misses 5 % misses
+    20 or more with probability 0.003; with all 200 guesses as n it missed 101 of them."""
+    rng, missed = np.random.default_rng(0), 0
+    for _ in range(200):
+        hits = {site: (10, rng.random(10) < 0.4) for site in "ab"}
+        group = shares("sent", told(hits), {"a": 10, "b": 10}, 5).groups[-1]
+        missed += not group.low <= 0.4 <= group.high
+    assert missed < 20

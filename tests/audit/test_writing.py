@@ -56,9 +56,12 @@ def test_a_model_that_repeats_its_records_is_seen(bench, whole, scripted):
     [asked] = [scripted(answer)]
     found = completed("model", whole, SAMPLE, bench, 100, Stream(0))
     assert (found.prompt, found.members, found.others) == ("record", 6, 5)
-    assert found.rouge == 1.0 and found.others_rouge == 0.0 and found.low == found.difference == 1.0
+    assert found.rouge == 1.0 and found.others_rouge == 0.0 and found.difference == 1.0
+    assert 0.4 < found.low < 0.5 and found.high == 1.0  # six and five may all be alike by chance
     assert len(asked) == 1  # all share batches
     assert completed("model", whole, SAMPLE, bench, 3, Stream(0)).members == 3
+    one = completed("model", whole, SAMPLE, bench, 1, Stream(0))
+    assert (one.members, one.others, one.difference, one.low, one.high) == (1, 1, 1.0, -1.0, 1.0)
 
 
 def test_others_are_shared_out_over_the_sites_models(bench, scripted):
@@ -81,7 +84,7 @@ def test_texts_begin_with_nothing_but_the_template(bench, whole, scripted):
     assert len({str(stream) for stream in one["streams"]}) == 8 and one["sampling"].top_k == 40
     assert one["stop"] == [bench.template.response_prefix.strip()]
     assert (found.prompt, found.members) == ("template", 8)
-    assert found.rouge > 0.7 > 0.3 > found.others_rouge and found.low == pytest.approx(found.difference)
+    assert found.rouge > 0.7 > 0.3 > found.others_rouge and found.low == 0  # five records of each show nothing
 
 
 def test_each_sites_model_is_held_against_its_own_records(bench, scripted):

@@ -6,18 +6,20 @@ of these then score the others too, and a member is compared with what its own s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from murmura.measure.auc_interval import interval
-from murmura.measure.roc import ENOUGH, wrongly_taken
+from murmura.measure.roc import ENOUGH, FALSE_POSITIVES, wrongly_taken
 from murmura.runs.audit import Histogram
 
-DRAWS = 2000
-ENDS = (0.025, 0.975)
 _BINS = 24
+_TAIL = 0.025
+_NEVER = 1e-12  # chances that count for nothing
+_NEAR = 1e-7  # where the search for an end stops
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,17 @@ class AttackScores:
         """The chance that a member scores higher than one of the others, equal scores counting half."""
         return float(self.wins.mean())
 
+    @cached_property
+    def _above(self) -> np.ndarray:
+        """int64 [M]: how many of the others score as high as a member or higher."""
+        return (self.wins < 1).sum(axis=1)
+
     @property
     def tpr(self) -> float | None:
         """The share of members found where no more of the others are taken for members than may be
         (``roc.wrongly_taken``); None where there are too few others to read that from."""
         others = self.wins.shape[1]
-        if others < ENOUGH:
-            return None
-        return float(((self.wins < 1).sum(axis=1) <= wrongly_taken(others)).mean())
+        return None if others < ENOUGH else float((self._above <= wrongly_taken(others)).mean())
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -71,29 +76,40 @@ class AttackScores:
         spread = self.wins.mean(axis=1).var(ddof=1), self.wins.mean(axis=0).var(ddof=1)
         return interval(self.auc, (float(spread[0]), float(spread[1])), self.wins.shape)
 
-    def tpr_interval(self, draws: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-        """Of ``tpr``, 95 %, by the bootstrap (Efron 1979): the threshold is found anew in each draw. Where all draws
-        say the same, the end is that of as many independent members: 1 − 0.025^(1/M) or its complement."""
-        members, others = draws
-        count, number = self.wins.shape
-        found = ((self.wins < 1) @ others.T <= wrongly_taken(number)).T
-        shares = np.einsum("bm,bm->b", members, found) / count
-        low, high = (float(end) for end in np.quantile(shares, ENDS))
-        if low == high:
-            end = 0.025 ** (1 / count)
-            return (0.0, 1 - end) if not low else (end, 1.0) if low == 1 else (low, high)
-        return low, high
+    @property
+    def tpr_interval(self) -> tuple[float, float]:
+        """Of the share of members beyond the score that 1 % of all others pass, 95 %.
+
+        How many of N others pass that score is binomial, whatever their distribution. If j do, it lies between two of
+        them, and beyond it are as many members as have fewer than j others above them at the least, and as many as have
+        j at the most. So the ends are those of Clopper and Pearson (1934), with both binomials: the lower end is where
+        so many members or more, the higher end where so many or fewer, are found with a chance of 2.5 %, in the mean
+        over j. Of fewer than 368 others all may lie below that score, and it begins at 0. Where sites have models of
+        their own, j is taken to be the same for all. By simulation at 100 to 750 others and 20 to 750 members it misses
+        in 0 to 5 %.
+        """
+        from scipy.special import bdtr, bdtrc
+        from scipy.stats import binom
+
+        members, others = self.wins.shape
+        passed = np.arange(others + 1)
+        chances = binom.pmf(passed, others, FALSE_POSITIVES)
+        passed, chances = passed[chances > _NEVER], chances[chances > _NEVER]
+        ranked = np.sort(self._above)
+        least, most = (np.searchsorted(ranked, passed, side=side) for side in ("left", "right"))
+        return (
+            _end(lambda share: float(chances @ bdtrc(least - 1, members, share))),
+            1 - _end(lambda missed: float(chances @ bdtr(most, members, 1 - missed))),
+        )
 
 
-def draws(members: int, others: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """How often each member and each of the others is in each bootstrap sample, float64 [draws, M] and [draws, N]; the
-    same draws serve all attacks, so that these can be compared."""
-    return tuple(  # type: ignore[return-value]
-        generator.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64)
-        if count
-        else np.zeros((DRAWS, 0))
-        for count in (members, others)
-    )
+def _end(chance: Callable[[float], float]) -> float:
+    """Where a chance that grows from 0 to 1 passes ``_TAIL``; 0 where it has passed it there."""
+    low, high = 0.0, 1.0
+    while high - low > _NEAR:
+        middle = (low + high) / 2
+        low, high = (low, middle) if chance(middle) > _TAIL else (middle, high)
+    return low
 
 
 def shape(members: np.ndarray, others: np.ndarray) -> Histogram:

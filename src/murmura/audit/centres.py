@@ -8,6 +8,7 @@ does not have the latter, but nothing keeps it from trying texts like them, or f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -173,7 +174,8 @@ def _closest(own: Nearest, others: Nearest, public: Nearest) -> tuple[Whose, int
 
 
 def shares(kind: str, found: Sequence[Guess], own: Mapping[str, int], pool: int) -> Centred:
-    """How often the nearest record is the site's own, by size of the cluster.
+    """How often the nearest record is the site's own, by size of the cluster, over all rounds in which sites sent
+    centres; of how many centres that is known counts those of one round.
 
     Args:
         kind: a key of ``runs.audit.CENTRES``.
@@ -181,16 +183,26 @@ def shares(kind: str, found: Sequence[Guess], own: Mapping[str, int], pool: int)
         own: how many records each site has.
         pool: how many public records there are.
     """
-    records = sum(own.values())
+    records, rounds = sum(own.values()), _rounds(found)
     groups = [
-        _share(least, most, some)
+        _share(least, most, some, rounds)
         for least, most in _SIZES
         if (some := [one for one in found if least <= one.size and (most is None or one.size <= most)])
     ]
     chance = sum(own[one.site] for one in found) / len(found) / (records + pool)
-    return Centred(kind, pool, records, chance, (*groups, _share(0, None, found)))
+    return Centred(kind, pool, records, chance, (*groups, _share(0, None, found, rounds)))
 
 
-def _share(least: int, most: int | None, found: Sequence[Guess]) -> CentreShare:
+def _rounds(found: Sequence[Guess]) -> dict[str, int]:
+    """In how many rounds each site has sent centres."""
+    seen = {(one.site, one.round) for one in found}
+    return Counter(site for site, _ in seen)
+
+
+def _share(least: int, most: int | None, found: Sequence[Guess], rounds: Mapping[str, int]) -> CentreShare:
+    """Centres of one site's records in other rounds are no further evidence, so each is taken to be the same one over
+    again, and they count as many as have that many times the weight (Kish 1965): as those of one round, where all sites
+    have sent as often."""
     own, others = (sum(one.whose == whose for one in found) / len(found) for whose in ("own", "another site's"))
-    return CentreShare(least, most, len(found), own, *interval(own, len(found)), others)
+    count = max(1, len(found) ** 2 // sum(rounds[one.site] for one in found))
+    return CentreShare(least, most, count, own, *interval(own, count), others)

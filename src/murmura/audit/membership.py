@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from murmura.audit import BROUGHT
-from murmura.audit.attack_scores import AttackScores, draws, shape
+from murmura.audit.attack_scores import AttackScores, shape
 from murmura.errors import ConfigError
 from murmura.generation.sampling import Sampling
 from murmura.generation.scoring import CloseScores, TokenScores
@@ -186,7 +186,7 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
     Args:
         target: what was attacked, a key of ``runs.audit.TARGETS``.
         found: scores by attack, all of the same records.
-        stream: decides what is set apart and which samples the bootstrap draws.
+        stream: decides what is set apart.
     """
     first = next(iter(found.values()))
     apart = [
@@ -200,12 +200,11 @@ def measured(target: str, found: Mapping[str, AttackScores], stream: Stream) -> 
         rest = [np.ones_like(one) for one in rest]
     best = max(rivals, key=lambda name: found[name].part(apart[0], apart[1]).auc if enough else 0.0)
     counts = int(rest[0].sum()), int(rest[1].sum())
-    samples = draws(*counts, (stream / "bootstrap").numpy())
     attacks = []
     for name, every in found.items():
         part = every.part(rest[0], rest[1])
         (low, high), tpr = part.interval, part.tpr
-        tpr_low, tpr_high = (None, None) if tpr is None else part.tpr_interval(samples)
+        tpr_low, tpr_high = (None, None) if tpr is None else part.tpr_interval
         deciding = every.part(apart[0], apart[1]).auc if enough else None
         attacks.append(Separation(name, part.auc, low, high, tpr, tpr_low, tpr_high, name == CONTROL, deciding))
     histogram = shape(found[best].members[rest[0]], found[best].others[:, rest[1]])

@@ -6,15 +6,14 @@ A better model also comes closer to records that it never saw. So what counts is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 
-from murmura.audit.attack_scores import DRAWS, ENDS
+from murmura.audit.differences import dealt, nearest, of_means
 from murmura.audit.membership import AuditSample
 from murmura.generation.sampling import Sampling
 from murmura.measure.heldout import continued
-from murmura.measure.text import References
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.audit import Written
 from murmura.streams import Stream
@@ -32,7 +31,7 @@ def completed(
         sample: instructions.
         bench: with the run's model.
         most: at most so many members, and so many others.
-        stream: decides which.
+        stream: decides which members.
     """
     every = [(site, record) for site, own in sample.members.items() for record in own]
     members = stream.python().sample(every, min(most, len(every)))
@@ -41,10 +40,8 @@ def completed(
     pairs = [*members, *others]
     found = continued(bench, [models[site] for site, _ in pairs], [[record] for _, record in pairs], "completing")
     scores = [own[0].rouge for own in found]
-    own, other = np.array(scores[: len(members)]), np.array(scores[len(members) :])
-    draw = (stream / "bootstrap").numpy()
-    spread = _resampled(own, draw) - _resampled(other, draw)
-    return _written(target, "record", own, other, spread)
+    own, other = scores[: len(members)], scores[len(members) :]
+    return _written(target, "record", own, other, of_means(own, other))
 
 
 def begun(
@@ -89,23 +86,18 @@ def begun(
         stop=_stops(bench),
         description="writing",
     )
-    known = {
-        id(model): _references([record for site in sites for record in sample.members[site]], sample.others, stream)
-        for model, sites in writers
-    }
+    own = [[record.question for site in sites for record in sample.members[site]] for _, sites in writers]
+    pairs = dealt(own, [record.question for record in sample.others], stream / "references")
+    known = {id(model): some for (model, _), some in zip(writers, pairs, strict=True)}
     near = np.array(
-        [[one.best(text.text) for one in known[id(model)]] for (model, _), text in zip(turns, found, strict=True)]
+        [
+            [[lot.best(text.text) for lot in pair] for pair in known[id(model)]]
+            for (model, _), text in zip(turns, found, strict=True)
+        ]
     )
-    spread = _resampled(near[:, 0] - near[:, 1], (stream / "bootstrap").numpy())
-    return _written(target, "template", near[:, 0], near[:, 1], spread)
-
-
-def _references(own: Sequence[Any], others: Sequence[Any], stream: Stream) -> tuple[References, References]:
-    """As many of both."""
-    count, rng = min(len(own), len(others)), (stream / "references").python()
-    both = (rng.sample(list(some), count) for some in (own, others))
-    first, second = (References(record.question for record in some) for some in both)
-    return first, second
+    ends = nearest(near, (stream / "bootstrap").numpy())
+    own_near, other_near = near.max(axis=1).T.tolist()
+    return _written(target, "template", own_near, other_near, ends)
 
 
 def _stops(bench: ModelRuntime) -> list[str]:
@@ -114,21 +106,8 @@ def _stops(bench: ModelRuntime) -> list[str]:
     return [header] if header else []
 
 
-def _resampled(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Means of bootstrap samples, [DRAWS]."""
-    return values[generator.integers(len(values), size=(DRAWS, len(values)))].mean(axis=1)
-
-
-def _written(target: str, prompt: str, own: np.ndarray, other: np.ndarray, spread: np.ndarray) -> Written:
-    low, high = (float(end) for end in np.quantile(spread, ENDS))
-    return Written(
-        target,
-        prompt,
-        len(own),
-        len(other),
-        float(own.mean()),
-        float(other.mean()),
-        float(own.mean() - other.mean()),
-        low,
-        high,
-    )
+def _written(
+    target: str, prompt: str, own: Sequence[float], other: Sequence[float], ends: tuple[float, float]
+) -> Written:
+    means = fmean(own), fmean(other)
+    return Written(target, prompt, len(own), len(other), *means, means[0] - means[1], *ends)

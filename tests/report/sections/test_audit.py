@@ -98,8 +98,14 @@ def test_extraction_and_what_was_written(audited):
 
 
 def test_few_records_say_little(audited):
-    [table] = blocks(section(audited(model=replace(MODEL, others=19))), Table)
-    assert table.title.endswith("against 19 others, too few to say much")
+    run = audited(model=replace(MODEL, others=19))
+    tries, texts = replace(TRIES, members=19), replace(TEXTS, members=8, others=8)
+    answers = replace(ANSWERS, members=1, others=1)
+    run = replace(run, audit=replace(run.audit, extraction=(tries,), written=(answers, texts)))
+    attacked, extracted, _ = (table.title for table in blocks(section(run), Table))
+    assert attacked.endswith("against 19 others, too few to say much")
+    assert extracted.endswith("of 19 of the sites’ records and 24 others, too few to say much")
+    assert small(section(run))[-2:] == ["n = 1 and 1, too few to say much", "8 texts, too few to say much"]
 
 
 def test_how_many_records_a_private_run_has_is_not_told(audited):

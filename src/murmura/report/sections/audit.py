@@ -36,7 +36,9 @@ _LEAD = (
     "AUC is the chance that a record that the model was trained on looks more like it, to an attack, than one that it "
     "never saw: 0.5 is guessing. “Found at 1 %” is the share of such records that are found where 1 % of the others "
     "are taken for them. Intervals are 95 %, for this run’s models: they say nothing of another seed, nor "
-    "of how much uploads differ. Which attack is called the strongest was decided on other records, a quarter of all, "
+    "of how much uploads differ. That of “found at 1 %” allows for the score beyond which 1 % of all others lie being "
+    "known but roughly: with fewer than 368 it may be above them all, and the interval begins at 0. "
+    "Which attack is called the strongest was decided on other records, a quarter of all, "
     "so that the choice flatters nobody; on the rest another one may come out ahead by chance. "
     "Attacks that find nothing are no proof: others may find more."
 )
@@ -68,8 +70,7 @@ def figures_of(run: RunRecord) -> list[Block]:
 
 
 def _attacked(found: AuditedModel) -> Table:
-    few = ", too few to say much" if min(found.members or FEW, found.others) < FEW else ""
-    numbers = f"{_members(found.members)} against {count(found.others)} others{few}"
+    numbers = f"{_members(found.members)} against {count(found.others)} others{_few(found.members, found.others)}"
     lines: list[list[Entry | str]] = []
     for one in found.attacks:
         tpr = DASH if one.tpr is None else decimal(one.tpr)
@@ -97,7 +98,7 @@ def _extracted(found: Extraction) -> Table:
     title = (
         f"{capital(TARGETS[found.target])}: records that an attacker gets word for word with a probability of "
         f"{found.p:g} or more (temperature {found.temperature:g}, {among}); of "
-        f"{_members(found.members)} and {count(found.others)} others"
+        f"{_members(found.members)} and {count(found.others)} others{_few(found.members, found.others)}"
     )
     columns = list(zip(found.tries, found.found, found.low, found.high, found.others_found, strict=True))
     lines = [
@@ -117,7 +118,7 @@ def _written(found: Sequence[Written]) -> Table:
         figures = (decimal(one.rouge), decimal(one.others_rouge), signed(one.difference))
         known = [count(number) for number in (one.members, one.others) if number is not None]
         number = f"{known[0]} texts" if one.prompt != "record" else f"n = {' and '.join(known)}"
-        number += " others" if one.members is None else ""
+        number += (" others" if one.members is None else "") + _few(one.members, one.others)
         lines.append((entry(given, number), *figures, f"{signed(one.low)} to {signed(one.high)}"))
     return Table(("Given", "The sites’", "Others’", "Difference", "95 %"), lines, title)
 
@@ -176,13 +177,17 @@ def _records_in(one: CentreShare) -> str:
 def _how_many(one: CentreShare) -> str:
     if one.centres is None:
         return ""
-    few = ", too few to say much" if one.centres < FEW else ""
-    return f"{count(one.centres)} centre{'s' * (one.centres != 1)}{few}"
+    return f"{count(one.centres)} centre{'s' * (one.centres != 1)}{_few(one.centres)}"
 
 
 def _members(number: int | None) -> str:
     """How many, where that is told."""
     return "some of the sites’ records" if number is None else f"{count(number)} of the sites’ records"
+
+
+def _few(*numbers: int | None) -> str:
+    """That one of them says little, of those that are told."""
+    return ", too few to say much" if min((one for one in numbers if one is not None), default=FEW) < FEW else ""
 
 
 def _ends(low: float | None, high: float | None) -> str:
