@@ -86,7 +86,7 @@ def subject(path: Path) -> Subject:
     hold_to_digests(folder, joined)
     others = [record for record in prepared.public.nonmembers if record.is_complete]
     if not others:
-        fix = "Run again with data.nonmember_records, or hold out more records."
+        fix = "Hold out more records (data.heldout_records) or, beside a file of them, give data.nonmember_records."
         raise DataError("there is no record that no site trained on, to compare members with", where=str(path), fix=fix)
     own = {site.name: method.members(site, stream) for site in prepared.people.sites}  # canaries are none
     members = {site: [record for record in records if record.is_complete] for site, records in own.items()}

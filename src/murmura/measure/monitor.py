@@ -24,8 +24,8 @@ from murmura.streams import Stream
 from murmura.training.adapter import State
 
 TOO_FEW = (
-    "leakage was not measured: there are too few records to attack; raise data.nonmember_records, or hold out more "
-    "records (data.heldout_records) that are like the sites' own"
+    "leakage was not measured: there are too few records to attack; hold out more records (data.heldout_records) or, "
+    "beside a file of held-out ones, raise data.nonmember_records"
 )
 
 UNLIKE = (
