@@ -125,6 +125,11 @@ def test_a_site_leaves_out_public_records_that_are_its_own_and_tells_nobody_but_
     assert site.examples == 2 + 3  # as if it had kept all of them
 
 
+def test_what_a_site_has_set_apart_to_measure_with_is_its_own_too(site):
+    site.apart = [PUBLIC[1]]
+    assert "3 ask what a record" in take(site, drops=True) and site.public == []
+
+
 def test_where_an_epsilon_is_promised_a_site_keeps_them_all(site):
     assert "trained on as public records all the same" in take(site, drops=False)
     assert site.public == PUBLIC and site.examples == 2 + 3

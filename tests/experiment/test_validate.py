@@ -83,6 +83,13 @@ def test_sections_that_do_not_go_together(make, sections, where):
     assert error.value.where.endswith(f": {where}") and error.value.fix
 
 
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_gradients_by_example_are_of_adapters_alone(make, noise):
+    with pytest.raises(ConfigError, match="trains adapters alone") as error:
+        method_of(make({"name": "dplora", "noise_multiplier": noise}, model={"trainable": "all"}))
+    assert error.value.where == "model.trainable"
+
+
 @pytest.mark.parametrize("audit", [{"keep": True}, {"canaries": 4}])
 def test_real_sites_are_no_simulation(make, monkeypatch, audit):
     monkeypatch.setattr(validate, "SIMULATIONS", ("local",))

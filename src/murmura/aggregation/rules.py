@@ -35,7 +35,7 @@ from typing import ClassVar
 
 import torch
 
-from murmura.aggregation.config import AggregationConfig, FairRule
+from murmura.aggregation.config import AggregationConfig, FairRule, KrumRule
 from murmura.aggregation.low_rank import Factors, WeightedProducts, compressed, fitting, modules, stack
 from murmura.aggregation.mean import WeightedMean
 from murmura.errors import RunError
@@ -70,7 +70,9 @@ class Rule(ABC):
     def least(self) -> int:
         """The fewest uploads that the rule says anything of."""
         liars: int = getattr(self.config.rule, "liars", 0)
-        return 2 * liars + (3 if self.config.rule.kind == "krum" else 1)
+        if isinstance(self.config.rule, KrumRule):  # of more than all but the liars one is a liar
+            return max(2 * liars + 3, self.config.rule.chosen + liars)
+        return 2 * liars + 1
 
     def rank(self, place: int) -> int | None:
         """Of the site at a place among all sites; None where all have the run's."""

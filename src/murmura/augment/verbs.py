@@ -169,7 +169,7 @@ class Augmenting(Verbs):
         """
         for site, given in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
             sent = [Instruction(*fields) for fields in given]
-            own = {text_hash(record.question) for record in site.records}
+            own = {text_hash(record.question) for record in (*site.records, *site.apart)}
             others = [record for record in sent if text_hash(record.question) not in own]
             if len(others) < len(sent):
                 what = "left out" if self.drops else _KEPT

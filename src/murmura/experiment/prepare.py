@@ -113,7 +113,8 @@ class Plan:
     def server(self) -> ServerPart:
         """The server's part."""
         context, records = self.complete
-        own = (record for site in records.planted.sites if not self.is_remote for record in site.records)
+        sites = () if self.is_remote else records.planted.sites
+        own = (record for site in sites for record in (*site.records, *site.apart))
         return ServerPart(
             self.experiment,
             self.method,

@@ -215,6 +215,13 @@ def _magnitudes_suit(experiment: Experiment, method: Method) -> None:
         raise ConfigError(what, where="lora.dora", fix="Leave it out, or choose another method.")
 
 
+def _parameters_suit(experiment: Experiment, method: Method) -> None:
+    if experiment.model.trainable == "all" and method.traits.no_whole_models:
+        what = f"{method.traits.label} trains adapters alone: {method.traits.no_whole_models}"
+        fix = "Set model.trainable = 'adapter', or choose a method that protects whole sites."
+        raise ConfigError(what, where="model.trainable", fix=fix)
+
+
 def _sums_suffice(experiment: Experiment, method: Method) -> None:
     if experiment.aggregation.secure and method.traits.single_replies:
         what = f"{method.traits.label} does not work with sums alone: {method.traits.single_replies}"
@@ -280,6 +287,7 @@ def _transcript_has_uploads(experiment: Experiment, method: Method) -> None:
 OF_METHODS = (
     _aggregation_suits,
     _magnitudes_suit,
+    _parameters_suit,
     _sums_suffice,
     _public_records_suit,
     _choice_keeps_promise,
@@ -350,7 +358,8 @@ def _rule_has_sites(run: Run) -> None:
     if asked is not None and asked < least:
         kind = run.experiment.aggregation.rule.kind
         what = f"rule '{kind}' needs {least} answers in a round, and {asked} sites are asked"
-        raise ConfigError(what, where="aggregation.rule.liars", fix="Lower it, or have more sites in a round.")
+        fix = f"Lower it{' (or aggregation.rule.chosen)' * (kind == 'krum')}, or have more sites in a round."
+        raise ConfigError(what, where="aggregation.rule.liars", fix=fix)
 
 
 OF_RUNS = (_rule_has_sites, _cohorts_stay_secret, _transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)

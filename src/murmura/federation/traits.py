@@ -50,6 +50,7 @@ class Traits:
         no_public_records: why sites cannot train on public records too (``[augment]``); empty where they can: then
             verbs find them in ``cohort.others``.
         no_magnitudes: why it does not work with ``lora.dora``, in words that follow a colon; empty where it does.
+        no_whole_models: why it cannot train all parameters (``model.trainable = "all"``); empty where it can.
         tells_uploads: the server's program tells of uploads (``Server.observe_upload``), which travel in another form
             than as a field ``adapter``.
     """
@@ -62,6 +63,7 @@ class Traits:
     combines: Combines | None = None
     no_public_records: str = "it has no part that public instructions could be trained in"
     no_magnitudes: str = ""
+    no_whole_models: str = ""
     tells_uploads: bool = False
 
 

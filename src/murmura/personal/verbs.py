@@ -12,7 +12,7 @@ from murmura.federation.wire.well_formed import is_count
 from murmura.finite import is_finite
 from murmura.measure.evaluation_set import EvaluationSet, brought
 from murmura.personal.config import PersonalConfig
-from murmura.training.adapter import State, split_residual
+from murmura.training.adapter import State, beside
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
@@ -79,7 +79,7 @@ class Personalising(Verbs):
         trained = cohort.train(shards, starts, lr, PERSONAL, training=steps, frozen=frozen, finite=self.tells)
         replies = []
         for site, start, result, records in zip(cohort.sites, starts, trained, public, strict=True):
-            personal = {**result.state, **split_residual(start)[1]}
+            personal = beside(result.state, start)
             if not all(map(is_finite, personal.values())):
                 site.tell(
                     f"Round {cohort.round}: the site's own model came to no finite number, so it is the global one, "

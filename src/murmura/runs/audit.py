@@ -114,7 +114,7 @@ class Written:
         members: How many members' prompts, None where the run promises an ε, or texts; ``others`` likewise.
         rouge: Mean ROUGE-L with members; of a text, with the closest of them.
         others_rouge: The same with others.
-        difference: By how much the first is the larger; ``low`` to ``high`` is its 95 % interval (bootstrap).
+        difference: By how much the first is the larger; ``low`` to ``high`` is its 95 % interval.
     """
 
     target: str
@@ -141,7 +141,7 @@ class CentreShare:
 
     Attributes:
         least: Records in the cluster, by what the site says, at least; ``most`` at most, None for any number.
-        centres: How many centres there are; None where the run promises an ε.
+        centres: How many centres there are, those of one round; None where the run promises an ε.
         own: The share of them whose nearest record is the site's own; ``low`` to ``high`` is its 95 % interval
             (Wilson's).
         others: The share of them whose nearest record is another site's.

@@ -113,6 +113,11 @@ def split_residual(state: State) -> tuple[State, State]:
     return {name: tensor for name, tensor in state.items() if name not in residual}, residual
 
 
+def beside(trained: State, start: State) -> State:
+    """What was trained beside the residual of ``start``, which is not trained, with that residual."""
+    return trained | split_residual(start)[1]
+
+
 def has_ranks_of_weights(residual: State) -> bool:
     """Whether each factor of a residual has its other one, and they no higher a rank than a matrix [out, in] has."""
     over = {name: tensor for name, tensor in residual.items() if ".residual_A." in name}

@@ -25,11 +25,12 @@ from murmura.privacy.reported import ReportedEpsilons
 from murmura.privacy.standing import rounded
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import REPORTED
+from murmura.training.adapter import split_residual
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
 from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
-from tests.federation.world import failing, lead, make_world
+from tests.federation.world import failing, instructions, lead, make_world
 from tests.methods.dpfedavg.helpers import interrupted
 from tests.privacy.plans import Rehearsed
 from tests.training.helpers import EPS, assert_close, assert_same
@@ -491,3 +492,23 @@ def test_what_a_site_says_of_its_epsilon_counts_though_its_upload_is_left_out(to
     row = world.server.rows[-1]
     assert row["privacy"]["epsilon"] == expected
     assert "the answer of site site-1 to 'train_private' is left out" in row["events"][0]
+
+
+@pytest.mark.parametrize("kind", ["fedex", "flora"])
+def test_private_steps_begin_with_what_exact_aggregation_left_over(tokenizer, tmp_path, kind, monkeypatch):
+    """Also where public records come first, which train the adapter alone."""
+    method = build(
+        parse_config({"name": "dplora", "rounds": 2, "noise_multiplier": 0.0}, "my.toml"), AggregationConfig(rule=kind)
+    )
+    world = make_world(tokenizer, method, tmp_path, sizes=SIZES, training=CLIPPED)
+    for site in world.sites[1:]:
+        site.keep("public", instructions(4, seed=77), 4)
+    seen, train = [], Cohort.train
+
+    def noting(self, shards, starts, lr, purpose, **options):
+        seen.append((self.round, purpose, {bool(split_residual(start)[1]) for start in starts}))
+        return train(self, shards, starts, lr, purpose, **options)
+
+    monkeypatch.setattr(Cohort, "train", noting)
+    method.lead(world.server, world.fleet)
+    assert seen == [(n, purpose, {n == 2}) for n in (1, 2) for purpose in ("public", "private")]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from murmura.aggregation.config import AggregationConfig
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
 from murmura.errors import ConfigError, DataError
@@ -24,7 +25,7 @@ from murmura.methods.fewfedpit.select import Opinion
 from murmura.methods.fewfedpit.substitute import Substitute
 from murmura.methods.fewfedpit.synthetic import _shown
 from murmura.streams import Stream
-from murmura.training.adapter import mix
+from murmura.training.adapter import mix, split_residual
 from murmura.training.config import LocalTraining
 from tests.aggregation.means import weighted_mean
 from tests.federation.engines.wired import Wired
@@ -113,6 +114,23 @@ def test_the_global_adapter_writes_and_the_private_branch_judges(go, bench, draf
     assert all(same(judge, private[i // 4].state) for i, judge in enumerate(judges[0]))
     go(judge="global")
     assert all(same(judge, start) for judge in judges[1])
+
+
+@pytest.mark.parametrize("rule", ["fedex", "flora"])
+def test_judges_have_what_exact_aggregation_left_over(bench, tmp_path, drafted, monkeypatch, rule):
+    """As the writers have: else they would be another model than the one that is trained."""
+    seen, score = [], bench.score
+
+    def spy(adapters, items, **options):
+        if options["description"] == "judge drafts":
+            seen.append({bool(split_residual(one)[1]) for one in adapters})
+        return score(adapters, items, **options)
+
+    monkeypatch.setattr(bench, "score", spy)
+    options = {"name": "fewfedpit", "rounds": 2, "keep": 4, "drafts_per_kept": 1, "scorer": "ppl"}
+    perform(build(parse_config(options, "my.toml"), AggregationConfig(rule=rule)), bench, tmp_path / "run")
+    assert seen == [{False}, {True}]
+    assert [bool(split_residual(order.adapter)[1]) for order in drafted] == [False] * 3 + [True] * 3
 
 
 def test_random_choice_asks_no_judge(go, bench, drafted, monkeypatch):

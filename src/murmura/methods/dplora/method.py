@@ -19,7 +19,7 @@ from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
 from murmura.privacy.guarantee import Cost, Guarantee, Unit
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.runs.names import REPORTED
-from murmura.training.adapter import State
+from murmura.training.adapter import State, beside
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
 from murmura.training.private import Private
@@ -70,7 +70,11 @@ class DPLoRA(VanillaFL):
         )
         single = "each site tells its own ε with what it sends" if told else ""
         return AveragingTraits(
-            label=f"DP-LoRA {strength}{paper}", single_replies=single, combines=combines, no_public_records=""
+            label=f"DP-LoRA {strength}{paper}",
+            single_replies=single,
+            combines=combines,
+            no_public_records="",
+            no_whole_models="gradients of all parameters by example do not fit memory",
         )
 
     def verbs(self) -> list[str]:
@@ -198,7 +202,8 @@ class DPLoRA(VanillaFL):
 
     def _publicly(self, cohort: Cohort, ask: Ask) -> list[State]:
         """The global adapter, trained on the public records that each site keeps."""
-        public = cohort.public()
+        public, starts = cohort.public(), cohort.starts(ask)
         if not any(public):
-            return cohort.starts(ask)
-        return [result.state for result in self.trained(cohort, ask, public, "public")]
+            return starts
+        trained = self.trained(cohort, ask, public, "public")
+        return [beside(one.state, start) for one, start in zip(trained, starts, strict=True)]

@@ -17,7 +17,7 @@ from murmura.methods.fewfedpit.config import FewFedPITConfig, SyntheticConfig
 from murmura.methods.fewfedpit.rejections import left_without, some_left_without
 from murmura.methods.fewfedpit.substitute import PUBLIC, Substitute
 from murmura.methods.fewfedpit.synthetic import COUNTED, WITHOUT, Synthetic, generated, received
-from murmura.training.adapter import State, mix
+from murmura.training.adapter import State, beside, mix
 from murmura.training.loop import Trained
 
 if TYPE_CHECKING:
@@ -141,8 +141,10 @@ class WithSynthetic(Averaging):
         if self.config.substitute is not None:
             return received(cohort, cohort.given(ask, PUBLIC), self.config)
         self._tell_of_few(cohort)
-        private = self.config.judge == "private"
-        return generated(cohort, writers, [j.state for j in judges] if private else writers, self.config)
+        if self.config.judge != "private":
+            return generated(cohort, writers, writers, self.config)
+        private = [beside(judge.state, writer) for judge, writer in zip(judges, writers, strict=True)]
+        return generated(cohort, writers, private, self.config)
 
     def _tell_of_few(self, cohort: Cohort) -> None:
         """Tell owners once where their site has fewer records than are to be shown."""
