@@ -62,6 +62,7 @@ NOT_TO_TRAIN = (
     "wandb",
 )
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "sentence_transformers", "matplotlib", "peft", "numpy")
+HEAVY += ("scipy", "dp_accounting", "jinja2")
 
 SOURCE = Path(murmura.__file__).parent
 
@@ -166,6 +167,16 @@ def test_help_and_the_command_line_load_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "Usage: murmura" in done.stdout
     assert done.stdout.splitlines()[-1].split() == ["LOADED"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "loaded"),
+    [("cli.audit", []), ("cli.report, murmura.report", ["numpy"]), ("cli.privacy, murmura.privacy", [])],
+)
+def test_what_parts_of_the_command_line_import_is_not_heavy(modules, loaded):
+    program = f"import sys, murmura.{modules}\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == loaded
 
 
 @pytest.mark.slow

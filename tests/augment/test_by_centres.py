@@ -245,7 +245,8 @@ def test_the_hardest_are_asked_for_only_when_records_are_chosen_again(tmp_path):
 def test_what_a_site_says_of_its_epsilon_is_kept_though_it_is_left_out(tmp_path):
     class Noisy(Fleet):
         def fields(self, site):
-            return super().fields(site) | {"privacy": {"plan": "the plan", "epsilon": 3.0, "refused": None}}
+            epsilon = 4.0 if site == "b" else 3.0
+            return super().fields(site) | {"privacy": {"epsilon": epsilon, "refused": None, "answers": 1}}
 
     server, pool = Server(), make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
     server.journal = journals()
@@ -253,7 +254,7 @@ def test_what_a_site_says_of_its_epsilon_is_kept_though_it_is_left_out(tmp_path)
     fleet = Noisy({"a": ([(1.0, 0.0)], [2]), "b": ([(math.nan, 0.0)], [1]), "c": ([(1.0, 0.0)], [2])})
     found = choosing(config).choose(server, fleet, ["a", "b", "c"], pool, 1)
     assert set(found) == {"a", "c"} and set(fleet.left_out) == {"b"}
-    assert set(server.journal("reported", ReportedEpsilons).last) == {"a", "b", "c"}
+    assert server.journal("reported", ReportedEpsilons).worst == {"epsilon": 4.0, "refused": None}
 
 
 @pytest.mark.parametrize("fields", [{}, {"centres": None, "sizes": None}, {"centres": 1.0, "sizes": {"a": 1}}])

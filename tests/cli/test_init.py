@@ -38,8 +38,8 @@ SIZES = {
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     """A machine with two cores and no GPU."""
-    monkeypatch.setattr("murmura.experiment.sizes._cores", lambda: 2)
-    monkeypatch.setattr("murmura.experiment.sizes._has_gpu", lambda: False)
+    monkeypatch.setattr("murmura.experiment.starter._cores", lambda: 2)
+    monkeypatch.setattr("murmura.experiment.starter._has_gpu", lambda: False)
 
 
 def invoke(*words):
@@ -118,9 +118,9 @@ def test_what_papers_call_a_thing_will_do(name, method, option, value):
 def test_sizes_are_those_of_the_machine(monkeypatch):
     text = " ".join(every("pretext").replace("\n#", "").split())
     assert "suits the machine (2 cores, no GPU); the default is 50000. samples = 256" in text
-    monkeypatch.setattr("murmura.experiment.sizes._cores", lambda: 64)
+    monkeypatch.setattr("murmura.experiment.starter._cores", lambda: 64)
     assert tomllib.loads(starter("pretext"))["method"]["samples"] == 64 * 128
-    monkeypatch.setattr("murmura.experiment.sizes._has_gpu", lambda: True)
+    monkeypatch.setattr("murmura.experiment.starter._has_gpu", lambda: True)
     config = Experiment.of(tomllib.loads(starter("pretext"))).method
     assert (config.samples, config.population, config.rounds, config.variation) == (50_000, 2048, 11, "mask-fill")
 

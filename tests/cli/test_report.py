@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -79,13 +76,6 @@ def test_a_narrow_terminal_gets_a_column_a_method(tmp_path, width, upright):
     assert max(map(len, lines)) <= width
     assert any(line.split()[:2] == ["Held-out", "loss"] for line in lines) == upright
     assert not any("…" in line for line in lines)
-
-
-def test_it_is_imported_without_its_heavy_libraries():
-    heavy = "{'torch', 'matplotlib', 'jinja2'} & set(sys.modules)"
-    code = f"import sys, murmura.cli.report, murmura.report; sys.exit(str({heavy}) if {heavy} else 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_sheet_is_written_for_one_run(invoke, tmp_path):

@@ -225,8 +225,6 @@ def test_finished_runs_are_kept_and_only_what_is_new_is_run(comparison, begun):
     assert all(len(one.runs) == 2 for one in outcome.results)
     assert any("Up to 2 runs shared the machine" in remark for remark in outcome.remarks)
     assert not any("place in the file" in remark for remark in outcome.remarks)  # all layers have adapters
-    write(outcome, section(outcome), again.folder)
-    (again.folder / "runs" / "at_once.json").unlink()  # an earlier version did not note it
     for at_once in (1, 8):  # nothing is left to run, so no more and no fewer have shared it
         told = again.carry_out(at_once, again.check()).remarks
         assert [remark for remark in told if "shared the machine" in remark] == [
@@ -238,6 +236,7 @@ def test_only_runs_whose_times_are_told_count_as_sharing_the_machine(comparison,
     """Two search side by side, and then there is one alone."""
     whole = comparison(seeds=1, arms=ARMS[:1])
     assert not any("shared" in remark for remark in whole.carry_out(2, whole.check()).remarks)
+    assert [place.parent.name for place in whole.folder.rglob("at_once.json")] == ["runs"]
 
 
 def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_yet(comparison, begun, monkeypatch):

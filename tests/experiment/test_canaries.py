@@ -11,7 +11,6 @@ from murmura.experiment.config import Experiment
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run as start
 from murmura.methods.dplora.method import DPLoRA
-from murmura.privacy.entropy import SeededEntropy
 from murmura.report.page import render
 from murmura.runs.record import read
 from murmura.streams import Stream
@@ -19,6 +18,7 @@ from murmura.tasks.instruction import InstructionTask
 from murmura.training import private
 from tests.experiment import small
 from tests.experiment.small import write_lines
+from tests.privacy.plans import Rehearsed
 
 TABLE = {"data": {"train": "x.jsonl", "heldout_records": 2}, "method": {"name": "fedit"}}
 CANARIES = 32
@@ -185,13 +185,7 @@ def test_a_run_goes_on_with_the_same_canaries(make, tmp_path, monkeypatch):
 CLAIMED = 0.3
 
 
-class Secret(SeededEntropy):
-    """So that a test has the same samples and noise each time; said to be secret."""
-
-    is_secret = True
-
-
-class NoNoise(Secret):
+class NoNoise(Rehearsed):
     def normal(self, count):
         return torch.zeros(count)
 
@@ -222,7 +216,7 @@ def private_run(tmp_path, llama_folder, monkeypatch):
 
 
 def test_a_run_that_does_what_it_says_is_not_accused(private_run):
-    result = private_run(Secret)
+    result = private_run(Rehearsed)
     row = result.rows[-1]
     assert row["epsilon"] == pytest.approx(CLAIMED, rel=1e-4)
     assert row["audit_epsilon"] <= CLAIMED and row["audit_coins"] == CANARIES
@@ -244,4 +238,4 @@ def test_mutant_without_noise_is_caught(private_run):
 
 def test_mutant_without_clipping_is_caught(private_run, monkeypatch):
     monkeypatch.setattr(private.PrivateStep, "_kept", lambda self, norms, slots: torch.ones_like(norms))
-    assert private_run(Secret).rows[-1]["audit_epsilon"] > CLAIMED
+    assert private_run(Rehearsed).rows[-1]["audit_epsilon"] > CLAIMED

@@ -169,10 +169,6 @@ def test_who_is_not_asked_has_all_runs_together_held_to_their_limit(tmp_path):
         (None, "what run 'first' promises is not known"),
         (promise(math.nan), "what run 'first' promises is not known"),
         (promise(1.0, unit="record"), "protect records and whole sites"),
-        (
-            {"unit": "site", "epsilon": 1.0, "delta": 1e-5},
-            "adjacency run 'first' promises it was not noted by an earlier",
-        ),
         (promise(1.0, adjacency="replace-one"), "have different adjacencies"),
     ],
 )

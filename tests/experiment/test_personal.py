@@ -16,6 +16,7 @@ from murmura.runs.names import PERSONAL
 from murmura.tasks import TASKS
 from murmura.training.adapter import load_peft
 from tests.experiment.small import SIZES, context
+from tests.methods.harness import same
 
 QUICK = {"attacks": False, "sample": 1, "every": 9}
 
@@ -26,10 +27,6 @@ def asked(make):
         return make(method, personal={"steps": 3, "heldout": 0.4, **(personal or {})}, evaluation=QUICK, **sections)
 
     return made
-
-
-def same(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_sites_train_from_the_global_model_keep_the_result_and_tell_losses(asked, monkeypatch):

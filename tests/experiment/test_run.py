@@ -25,14 +25,11 @@ from murmura.runs import RunFolder, read
 from murmura.runs.names import site_folder
 from tests.experiment.small import ALGORITHMS, ATTACKED, SIZES, record, write_data, write_lines
 from tests.forking import forks
+from tests.methods.harness import same
 
 
 def adapter(result, folder="adapter"):
     return load_file(result.folder / folder / "adapter_model.safetensors")
-
-
-def equal(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_run_leaves_all_its_files(make):
@@ -98,7 +95,7 @@ def test_peft_loads_the_adapter(quick, llama_folder):
     result = run(quick())
     model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama_folder), result.folder / "adapter")
     loaded = {name.replace(".default", ""): tensor for name, tensor in model.state_dict().items() if "lora_" in name}
-    assert equal(loaded, adapter(result))
+    assert same(loaded, adapter(result))
     assert any(tensor.abs().max() > 0 for name, tensor in loaded.items() if "lora_B" in name)
 
 
@@ -107,8 +104,8 @@ def test_a_seed_gives_the_same_adapter_again_and_another_seed_another(quick, tmp
         run(quick(run={"seed": seed, "folder": str(tmp_path / name)})) for name, seed in (("a", 0), ("b", 0), ("c", 1))
     ]
     first, again, other = (adapter(result) for result in runs)
-    assert equal(first, again)
-    assert not equal(first, other)
+    assert same(first, again)
+    assert not same(first, other)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -219,7 +216,7 @@ def test_resume_goes_on_to_more_rounds(quick):
     resumed = run(longer, resume=True)
     assert [row["round"] for row in resumed.rows] == [0, 1, 2]
     after = adapter(resumed)
-    assert equal(after, adapter(run(longer, overwrite=True)))
+    assert same(after, adapter(run(longer, overwrite=True)))
 
 
 def test_resume_without_a_checkpoint_loses_nothing(quick):
@@ -446,7 +443,7 @@ def test_full_parameter_training_leaves_a_model_whole_or_not_at_all(quick, tmp_p
     model = AutoModelForCausalLM.from_pretrained(result.folder / "model")
     assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(result.folder / "model"))
     trained = latest(result.folder / "checkpoint").server["adapter"]
-    assert equal(dict(model.named_parameters()), trained)
+    assert same(dict(model.named_parameters()), trained)
     base = dict(AutoModelForCausalLM.from_pretrained(llama_folder).named_parameters())
     assert not any(torch.equal(base[name], tensor) for name, tensor in trained.items())
     assert not (result.folder / "adapter").exists()

@@ -17,19 +17,9 @@ from murmura.experiment.verbs import fingerprint
 from murmura.streams import Stream
 from murmura.training.adapter import PEFT_PREFIX, load_peft, save_peft
 from murmura.training.config import LoraSpec
-from tests.experiment.small import context, experiment, write_data
+from tests.experiment.small import context
 
 pytestmark = pytest.mark.usefixtures("no_page")
-
-
-@pytest.fixture
-def make(tmp_path, llama_folder):
-    write_data(tmp_path)
-
-    def build(method=None, **sections):
-        return experiment(tmp_path, llama_folder, method, **sections)
-
-    return build
 
 
 def left(asked, folder, *, scale=1.0, **other):

@@ -14,11 +14,6 @@ RECORDS = instructions(6, seed=1)
 
 
 @pytest.fixture
-def bench(tokenizer):
-    return make_workbench(tokenizer)
-
-
-@pytest.fixture
 def reading(bench, monkeypatch):
     """Who read how many records."""
     usual, made = bench.token_scores, []

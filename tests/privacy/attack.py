@@ -38,7 +38,7 @@ def contradictions(release, published, noise):
     return int((~found).sum())
 
 
-def given_away(release, sums, std, divisor=1):
+def given_away(release, sums, std, divisor=1, known=0.0):
     """How many numbers of a release rule out each of these sums for certain; the first is the true one.
 
     Args:
@@ -46,11 +46,12 @@ def given_away(release, sums, std, divisor=1):
         sums: hypotheses, [n] each.
         std: of the noise.
         divisor: a power of two, by which the noisy sum is divided.
+        known: noise beside that, which everybody knows.
     """
     published = release(sums[0], OSEntropy())
     noisy = published.double() * divisor
     return [
-        contradictions(lambda told, sum=sum: release(sum, told), published, (noisy - sum.double()) / std)
+        contradictions(lambda told, sum=sum: release(sum, told), published, (noisy - sum.double() - known) / std)
         for sum in sums
     ]
 

@@ -18,7 +18,8 @@ def test_what_sites_said_last_outlives_the_process(tmp_path):
     said = ReportedEpsilons(file)
     for site, epsilon in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("a", 3.0)):
         said.record(site, told(epsilon))
-    assert ReportedEpsilons(file).last == said.last == {"a": figures(3.0), "b": figures(2.0)}
+    assert ReportedEpsilons(file).worst == said.worst == figures(3.0)
+    assert ReportedEpsilons(file).ever_asked == said.ever_asked == {"a", "b"}
     assert file.read_text().count("\n") == 3  # what was said before is not written again
 
 
@@ -122,9 +123,9 @@ def test_a_line_that_lacks_a_count_is_refused_and_never_read_as_none(tmp_path, l
 def test_of_what_a_site_says_only_its_epsilon_is_kept():
     said = ReportedEpsilons()
     said.record("a", told(1.0) | {"plan": "pure DP, trusted by nobody", "accountant": "exact", "more": [1]})
-    assert said.last == {"a": figures(1.0)}
-    said.record("b", told(0.5, "words, and not of a refusal"))
-    assert said.last["b"] == figures(0.5)
+    assert said.worst == figures(1.0)
+    said.record("b", told(1.5, "words, and not of a refusal"))
+    assert said.worst == figures(1.5)
     said.record("a", told(None, "x" * 10_000))
     assert said.worst["refused"].startswith("site a says: xxx") and len(said.worst["refused"]) < 600
 

@@ -14,8 +14,6 @@ from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet, write_sheet
 from murmura.runs import read
-from murmura.runs.folder import RunFolder
-from murmura.runs.judgement import Judgement
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
@@ -142,15 +140,6 @@ def test_an_endpoint_that_writes_texts_is_named(tmp_path, seeds, samples, says):
     (path / "config.toml").write_text((path / "config.toml").read_text().replace("[method]\n", options))
     found = items(sheet(rows_of(path)[0])[1])
     assert ("Whoever runs https://e, where texts are written" in found) == bool(says) and says in found
-
-
-def test_a_judge_elsewhere_of_an_older_run_is_named(tmp_path):
-    path, counts = write_run(tmp_path / "a"), {"overall": {"win": 1, "tie": 0, "lose": 0}}
-    for name, where in {"x": "here", "y": "https://judge"}.items():
-        RunFolder(path).write_judgement(name, Judgement("b", "m", where, 1, counts, 0, 2, 0, None))
-    found = items(sheet(rows_of(path)[0])[1])
-    assert found.count("Whoever runs") == 1 and "Whoever runs https://judge, where answers were judged" in found
-    assert "not noted whether they come out of" in found
 
 
 def test_of_real_sites_it_says_that_they_were_made_known_with_how_many_records_they_have(tmp_path):

@@ -12,6 +12,9 @@ from murmura.runs.names import CLASSIFIER, OUTCOMES, RESUMED
 from murmura.runs.schema import Disclosure, Exclusions, PatternWeights, Resumption
 from tests.report.runs import PLAIN, SITES, metrics, real, write_run
 
+JUDGED = dict.fromkeys(("against", "judge", "where"), "x") | dict.fromkeys(("questions", "unparsed", "asked"), 1)
+JUDGED |= {"turned": 0, "first": None, "counts": {}}
+
 
 def test_reads_what_a_finished_run_wrote(tmp_path):
     run = read(write_run(tmp_path / "a", method="FedAvg", seed=3))
@@ -168,12 +171,15 @@ def test_a_finished_run_that_lost_its_rounds_is_broken(tmp_path):
         ("disclosure.json", json.dumps([PLAIN[0], PLAIN[0] | {"bytes": "many"}]), "entry 2: 'bytes': Input should be"),
         ("resumed.json", '[{"after": 1, "changed": {"a": [1]}, "events": []}]', r"entry 1: 'changed\.a\.1' is missing"),
         ("environment.json", "{}", "'murmura' is missing"),
+        ("judged/x.json", json.dumps(JUDGED), "'private' is missing"),  # which is never taken for a harmless no
+        ("endpoints.json", '[{"where": "https://judge"}]', "entry 1: 'private' is missing"),
         ("config.toml", "[data]\n", r"config\.toml: it does not say what a record is \(data\.kind\)"),
         ("config.toml", "a = ", r"config\.toml: not valid TOML"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place_and_a_remedy(tmp_path, name, content, message):
     folder = write_run(tmp_path / "a")
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(content)
     with pytest.raises(MurmuraError, match=message) as error:
         read(folder)

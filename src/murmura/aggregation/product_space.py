@@ -18,7 +18,7 @@ import torch
 
 from murmura.errors import RunError
 from murmura.finite import is_finite
-from murmura.training.adapter import State
+from murmura.training.adapter import MAGNITUDE, State, factor_of
 
 _CUTOFF = 1e-4  # of a factor's largest singular value: smaller ones count as zero
 
@@ -40,9 +40,11 @@ class ProductSpace:
     def __init__(self, fixed: State) -> None:
         self._roots: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # the other factor's name -> G^½, G^-½ [r, r]
         for name, tensor in fixed.items():
-            if not (_is_a(name) or _is_b(name)) or not is_finite(tensor):
+            factor = factor_of(name)
+            if factor is None or name.endswith(MAGNITUDE) or not is_finite(tensor):
                 raise RunError(f"the tensor '{name}' is not a finite LoRA factor", fix="Fix all A's or all B's.")
-            self._roots[_other(name)] = _roots(tensor if _is_a(name) else tensor.T)
+            other = name.replace(f".lora_{factor}.", ".lora_B." if factor == "A" else ".lora_A.")
+            self._roots[other] = _roots(tensor if factor == "A" else tensor.T)
 
     def enter(self, update: State) -> State:
         """Coordinates of an update, float32, of the same names and shapes: of the length that it has on the product."""
@@ -55,11 +57,11 @@ class ProductSpace:
     def _apply(self, name: str, tensor: torch.Tensor, way: int) -> torch.Tensor:
         if name not in self._roots:
             raise RunError(f"the tensor '{name}' has no fixed factor beside it", fix="Fix the A's, or the B's, of all.")
-        root = self._roots[name][way]
-        if tensor.shape[0 if _is_a(name) else 1] != len(root):
+        root, is_a = self._roots[name][way], factor_of(name) == "A"
+        if tensor.shape[0 if is_a else 1] != len(root):
             raise RunError(f"the tensor '{name}' has another rank than the fixed factor beside it")
         x = tensor.double()
-        return (root @ x if _is_a(name) else x @ root).float()
+        return (root @ x if is_a else x @ root).float()
 
 
 def _roots(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,15 +71,3 @@ def _roots(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     kept = values > _CUTOFF * values[0]
     values, directions = values[kept], directions[kept]
     return directions.T @ (values[:, None] * directions), directions.T @ (directions / values[:, None])
-
-
-def _is_a(name: str) -> bool:
-    return ".lora_A." in name
-
-
-def _is_b(name: str) -> bool:
-    return ".lora_B." in name
-
-
-def _other(name: str) -> str:
-    return name.replace(".lora_A.", ".lora_B.") if _is_a(name) else name.replace(".lora_B.", ".lora_A.")

@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
@@ -245,17 +245,16 @@ def shared(folder: Path, runs: Iterable[RunRecord]) -> int:
     """Most runs that have shared the machine with one of these that tell how long they took.
 
     Args:
-        folder: of the comparison. Of runs of an earlier version it knows no more than the most of them all; else 1.
+        folder: of the comparison.
     """
-    noted, before = files.state(folder / RUNS / AT_ONCE), files.state(folder / FIGURES).get("at_once")
-    timed = [run.folder.name for run in runs if run.totals.get("wall")]
-    return max([1, *(most for name in timed if (most := noted.get(name, before)))])
+    noted = files.state(folder / RUNS / AT_ONCE)
+    return max([1, *(noted.get(run.folder.name, 1) for run in runs if run.totals.get("wall"))])
 
 
 def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     """A run, among others."""
     what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
-    with explaining(what, job.folder.parent, fix), under_way.sharing(job):
+    with explaining(what, job.folder.parent, fix), nullcontext() if job.searching else under_way.sharing(job):
         return _run(job, at_once, under_way)
 
 

@@ -189,8 +189,6 @@ class OwnersWord:
         for run, one in [*((f"run '{line['run']}'", line["promised"]) for line in before), ("this run", self.promised)]:
             if one is None or not math.isfinite(one["epsilon"]):
                 return f"what {run} promises is not known, and {allows}"
-            if "adjacency" not in one:
-                return f"under which adjacency {run} promises it was not noted by an earlier version, and {allows}"
             known.append(one)
         if len({one["unit"] for one in known}) > 1:
             return f"this run and those before it protect records and whole sites, and {allows}"

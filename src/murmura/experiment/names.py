@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from murmura import methods
@@ -28,16 +29,11 @@ class Named:
     title: str = ""
 
 
-def _rule(rule: str, title: str) -> Named:
-    return Named("fedit", {"aggregation.rule": rule}, title)
+def _aggregated(option: str, value: str, title: str) -> Named:
+    return Named("fedit", {f"aggregation.{option}": value}, title)
 
 
-def _local(kind: str, title: str) -> Named:
-    return Named("fedit", {"aggregation.local": kind}, title)
-
-
-def _step(kind: str, title: str) -> Named:
-    return Named("fedit", {"aggregation.server": kind}, title)
+_rule, _local, _step = (partial(_aggregated, option) for option in ("rule", "local", "server"))
 
 
 def _augmented(strategy: str, title: str, **more: Any) -> Named:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +13,7 @@ from murmura import methods
 from murmura.experiment.config import Experiment
 from murmura.experiment.every_option import WIDTH, comment, default_of, plain, section_of, tables, toml
 from murmura.experiment.names import Named, named
-from murmura.experiment.sizes import machine, sizes
+from murmura.units import several
 
 _HEADER = """\
 # {title}
@@ -82,6 +84,8 @@ _IN_SHORT = {
     "augment.site_encoder": "a sentence encoder other than the pool's",
 }
 _COLUMN = 34  # of the comments behind options
+_PER_CORE = 128  # texts that a core writes, varies and trains on in a few minutes
+_MOST = 50_000
 
 
 def starter(name: str, *, every: bool = False) -> str:
@@ -102,8 +106,8 @@ def starter(name: str, *, every: bool = False) -> str:
     head = "\n".join([_HEADER.format(title=title, more=more) + "\n".join(comment(advice)), ""])
     given = {**_NEEDED, **_OF.get(what.method, {}), **what.options}
     suited = {key: (value, "method") for key, value in _SUITED.get(what.method, {}).items()}
-    fitted = sizes(given.get("method.seeds", "voted")) if what.method == "pretext" else {}
-    suited |= {key: (value, machine()) for key, value in fitted.items() if key not in given}
+    fitted = _sizes(given.get("method.seeds", "voted")) if what.method == "pretext" else {}
+    suited |= {key: (value, _machine()) for key, value in fitted.items() if key not in given}
     if every:
         lines = tables(options, given, suited)
     else:
@@ -139,3 +143,41 @@ def _line(key: str, value: Any) -> str:
     words = _IN_SHORT.get(key, "")
     line = f"{key.partition('.')[2]} = {toml(value)}"
     return f"{line:<{_COLUMN}} # {words}" if words and len(line) <= WIDTH - _COLUMN else line
+
+
+def _sizes(seeds: str) -> Mapping[str, Any]:
+    """Options of PrE-Text with which a run takes some ten minutes on processor cores; none, and so the paper's, where
+    there is a GPU.
+
+    Args:
+        seeds: where the texts come from that are expanded.
+    """
+    if _has_gpu():
+        return {}
+    written = {"method.samples": min(_MOST, _PER_CORE * _cores()), "method.sample_tokens": 48}
+    if seeds != "voted":
+        return written
+    return {
+        "method.rounds": 4,
+        "method.population": min(2048, 32 * _cores()),
+        "method.text_tokens": 40,
+        "method.lookahead": 2,
+        "method.variation": "continue",
+        "method.variation_model": "smollm2-135m",
+        **written,
+    }
+
+
+def _machine() -> str:
+    """What these are for, in words."""
+    cores = _cores()
+    return f"machine ({several(cores, 'core')}, no GPU)"
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _has_gpu() -> bool:
+    """By NVIDIA's own tool: PyTorch would take seconds to say so."""
+    return shutil.which("nvidia-smi") is not None

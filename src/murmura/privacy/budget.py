@@ -158,15 +158,6 @@ class Budget:
         own = (line for path, line in every if self.records == line.get("records") or path.parent == self.folder)
         return [line["answered"] for line in own if "answered" in line]
 
-    def spent(self) -> Epsilon:
-        """ε of all runs in the folder, at the budget's δ.
-
-        Raises:
-            BudgetError: one of them did what no ε covers.
-        """
-        with self._open():
-            return self._epsilon(self._known())
-
     def _enter(self, account: Journal, run: str, **what: object) -> None:
         account.append(self._line(run, **what))
 

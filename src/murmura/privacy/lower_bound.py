@@ -71,6 +71,7 @@ def p_value(right: int, guesses: int, canaries: int, epsilon: float, delta: floa
     return min(1.0, tail + 2 * canaries * delta * float((fewer / np.arange(1, right + 1)).max()))
 
 
+@lru_cache(maxsize=4096)
 def lower_bound(
     right: int, guesses: int, canaries: int, delta: float, adjacency: str, confidence: float = CONFIDENCE
 ) -> float:
@@ -122,8 +123,8 @@ def audited(evidence: Sequence[float], coins: Sequence[int], delta: float, adjac
     found = []
     for guesses in dict.fromkeys(min(wanted, len(order)) for wanted in counts):
         hits = int(right[guesses])
-        value = _bound(hits, guesses, len(coins), delta, adjacency, each)
-        most = max(_bound(wanted, wanted, len(coins), delta, adjacency, each) for wanted in counts)
+        value = lower_bound(hits, guesses, len(coins), delta, adjacency, each)
+        most = max(lower_bound(wanted, wanted, len(coins), delta, adjacency, each) for wanted in counts)
         found.append(LowerBound(value, hits, guesses, len(coins), most))
     return max(found, key=lambda one: one.epsilon)
 
@@ -133,6 +134,3 @@ def _attempts(canaries: int) -> list[int]:
     while counts[-1] >= 2 * _FEWEST:
         counts.append(-(-counts[-1] // 2))
     return counts
-
-
-_bound = lru_cache(maxsize=4096)(lower_bound)

@@ -59,11 +59,6 @@ class ReportedEpsilons:
         return found
 
     @property
-    def last(self) -> Mapping[str, Mapping[str, Any]]:
-        """What each site reported last."""
-        return self._last
-
-    @property
     def ever_asked(self) -> Set[str]:
         """The sites that were asked, or have reported."""
         return self._asked.keys() | self._last.keys()

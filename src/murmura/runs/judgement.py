@@ -18,6 +18,7 @@ class Judgement:
         judge: The model that judged.
         where: Where it was: ``HERE``, or the address of a server.
         questions: How many were asked.
+        private: Whether the questions came out of the sites' records.
         source: Where these come from: held out, or the name of a file.
         counts: Of questions with a verdict in both orders, how many were a ``win``, ``tie`` or ``lose`` for the run, by
             aspect and ``overall``.
@@ -26,7 +27,6 @@ class Judgement:
         asked: Verdicts that were asked for, two for each question.
         turned: Questions whose outcome changed with the order of the answers.
         first: Of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.
-        private: Whether the questions came out of the sites' records; None where that is not known.
         site: Whose own adapter has answered; None where an adapter of all sites has.
     """
 
@@ -39,9 +39,9 @@ class Judgement:
     asked: int
     turned: int
     first: float | None
+    private: bool
     source: str = ""
     refused: int = 0
-    private: bool | None = None
     site: str | None = None
 
     @property
@@ -56,10 +56,10 @@ class Posted:
 
     Attributes:
         where: The address of the server.
-        private: Whether the questions came out of the sites' records; None where that is not known.
+        private: Whether the questions came out of the sites' records.
         site: Whose own adapter has answered; None where an adapter of all sites has.
     """
 
     where: str
-    private: bool | None
+    private: bool
     site: str | None = None

@@ -16,7 +16,7 @@ from murmura.runs.audit import Audit
 from murmura.runs.augment import PublicSelection
 from murmura.runs.evolution import CurvePoint, Generation
 from murmura.runs.folder import RunFolder
-from murmura.runs.judgement import HERE, Judgement, Posted
+from murmura.runs.judgement import Judgement, Posted
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
     SIMULATIONS,
@@ -161,7 +161,6 @@ def read(folder: str | Path) -> RunRecord:
         raise CheckpointError("it does not say what a record is (data.kind)", where=where, fix=files.REPAIR)
     named = str(summary.method if summary else method.get("name") or folder.resolve().name)
     augment = files.rows(folder / names.AUGMENT, PublicSelection) or ()
-    judged = _judged(folder / names.JUDGED)
     return RunRecord(
         folder=folder,
         name=str(run.get("name") or folder.resolve().name),
@@ -186,8 +185,8 @@ def read(folder: str | Path) -> RunRecord:
         personal=files.rows(folder / names.PERSONAL, PersonalModel) or (),
         evolution=files.rows(folder / names.OUTCOMES / names.EVOLUTION, Generation) or (),
         curve=files.rows(folder / names.OUTCOMES / names.CURVE, CurvePoint) or (),
-        judged=judged,
-        posted=_posted(folder / names.ENDPOINTS, judged),
+        judged=_judged(folder / names.JUDGED),
+        posted=files.rows(folder / names.ENDPOINTS, Posted) or (),
         silent=summary.silent if summary else (),
         chosen_by=tuple(map(Path, run.get("chosen_by", ()))),
     )
@@ -196,14 +195,6 @@ def read(folder: str | Path) -> RunRecord:
 def _judged(folder: Path) -> tuple[Judgement, ...]:
     found = (files.value(file, Judgement) for file in sorted(folder.glob("*.json")))
     return tuple(one for one in found if one is not None)
-
-
-def _posted(path: Path, judged: Sequence[Judgement]) -> tuple[Posted, ...]:
-    """What was noted; and of judgements that are older than such notes, that they were made elsewhere."""
-    noted = files.rows(path, Posted) or ()
-    elsewhere = dict.fromkeys(one.where for one in judged if one.where != HERE)
-    known = {one.where for one in noted}
-    return (*noted, *(Posted(where, None) for where in elsewhere if where not in known))
 
 
 def _label(method: str, experiment: Mapping[str, Any], augment: Sequence[PublicSelection]) -> str:

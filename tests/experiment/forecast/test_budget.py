@@ -7,7 +7,7 @@ from murmura.errors import BudgetError
 from murmura.experiment.forecast.budget import foresee
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.privacy.budget import Budget
+from murmura.privacy.budget import read
 from murmura.privacy.journal import Journal
 from murmura.units import bound
 from tests.experiment.small import SIZES
@@ -30,7 +30,7 @@ def told(experiment):
 
 def spent(tmp_path, site):
     [line, *_] = Journal(tmp_path / "accounts" / site / "account.journal").lines
-    return Budget(tmp_path / "accounts", site, line["records"], None, 1e-5).spent().value
+    return read(tmp_path / "accounts").epsilon(line["records"], 1e-5).value
 
 
 def test_what_is_foretold_is_what_happens(make, tmp_path):

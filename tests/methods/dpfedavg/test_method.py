@@ -386,17 +386,6 @@ def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path, sampler):
     assert len({silent().entropy(first, round).bytes(8) for round in range(1, 9)}) == 8
 
 
-@pytest.mark.parametrize(
-    "changed", [{"rounds": 4}, {"noise_multiplier": 0.5}, {"clip_norm": 0.1}, ADAPTIVE], ids=lambda c: next(iter(c))
-)
-def test_a_run_does_not_go_on_under_another_plan(tokenizer, tmp_path, changed):
-    run(tokenizer, tmp_path, dpfedavg())
-    again = make_world(tokenizer, method := dpfedavg(**changed), tmp_path, training=TRAINING)
-    again.server.restore(latest(tmp_path / "checkpoint"))
-    with pytest.raises(PrivacyError, match="begun under another privacy plan"):
-        method.lead(again.server, again.fleet)
-
-
 def test_a_round_that_was_measured_and_then_lost_counts(tokenizer, tmp_path):
     """Its model has been sent to the sites when the process ends, and it is done again with other noise."""
     told = twice_lost(tokenizer, tmp_path, lambda: dpfedavg(rounds=3)).server.rows[3]["privacy"]
@@ -442,12 +431,6 @@ def test_a_missing_site_makes_the_sum_smaller_and_nothing_else(tokenizer, tmp_pa
     engine = failing(LocalEngine, lambda site, ask: site == "site-1")
     told = run(tokenizer, tmp_path / "dp", dpfedavg(rounds=1), engine=engine).server.rows[1]["privacy"]
     assert told["refused"] is None and told["epsilon"] > 0
-
-
-def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
-    world = run(tokenizer, tmp_path, dpfedavg(noise_multiplier=0.0))
-    assert not any(row["privacy"] for row in world.server.rows)
-    assert [(row["field"], row["protection"]) for row in world.ledger.table()] == [("update", None)]
 
 
 @pytest.mark.parametrize("adaptive", [{}, ADAPTIVE], ids=["fixed", "adaptive"])

@@ -6,7 +6,6 @@ import torch
 
 from murmura.errors import PrivacyError
 from murmura.federation.engines.local import LocalEngine
-from murmura.federation.server.checkpoint import latest
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import DPFTRL, plan
 from murmura.privacy import MinSeparation, OncePerTree
@@ -303,17 +302,6 @@ def test_without_noise_one_seed_gives_one_result(tokenizer, tmp_path):
     assert_same(interrupted(tokenizer, tmp_path / "cut", silent, after=1).server.adapter, first.adapter)
 
 
-@pytest.mark.parametrize(
-    "changed", [{"rounds": 4}, {"restart_every": 2}, {"honaker": False}], ids=lambda changed: next(iter(changed))
-)
-def test_a_run_does_not_go_on_under_another_plan(tokenizer, tmp_path, changed):
-    run(tokenizer, tmp_path, dpftrl())
-    again = make_world(tokenizer, method := dpftrl(**changed), tmp_path, training=TRAINING)
-    again.server.restore(latest(tmp_path / "checkpoint"))
-    with pytest.raises(PrivacyError, match="begun under another privacy plan"):
-        method.lead(again.server, again.fleet)
-
-
 def kept(world):
     """Tensors in the server's store, in adapters of float32."""
     adapter = world.server.adapter
@@ -368,12 +356,6 @@ def test_the_epsilon_of_each_round(tokenizer, tmp_path):
 def test_a_target_is_kept(tokenizer, tmp_path):
     world = run(tokenizer, tmp_path, dpftrl(noise_multiplier=None, epsilon=4.0))
     assert world.server.rows[3]["privacy"]["epsilon"] == pytest.approx(4.0, rel=1e-5)
-
-
-def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
-    world = run(tokenizer, tmp_path, dpftrl(noise_multiplier=0.0))
-    assert not any(row["privacy"] for row in world.server.rows)
-    assert [(row["field"], row["protection"]) for row in world.ledger.table()] == [("update", None)]
 
 
 def test_nothing_but_clipped_updates_is_released(tokenizer, tmp_path):

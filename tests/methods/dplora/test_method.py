@@ -6,7 +6,7 @@ import torch
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import too_long
-from murmura.errors import CheckpointError, PrivacyError, RefusedError, RunError
+from murmura.errors import CheckpointError, RefusedError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
@@ -225,14 +225,6 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tokenizer, tmp_path, alg
     assert [row["counts"] for row in again.server.rows] == [row["counts"] for row in whole.server.rows]
 
 
-def test_a_resumed_run_that_would_spend_more_than_it_promised_is_refused(tokenizer, tmp_path):
-    run(tokenizer, tmp_path, dplora(rounds=2))
-    again = make_world(tokenizer, method := dplora(rounds=4), tmp_path, sizes=SIZES, training=CLIPPED)
-    again.server.restore(latest(tmp_path / "checkpoint"))
-    with pytest.raises(PrivacyError, match="begun under another privacy plan"):
-        method.lead(again.server, again.fleet)
-
-
 class Stopped(Exception):
     """What ends a process, for a test that lives on."""
 
@@ -357,12 +349,6 @@ def test_to_a_target_sites_do_not_tell_how_many_records_they_have(tokenizer, tmp
 @pytest.mark.parametrize("spent, expected", [(4.0, 4.0), (3.9999, 4.0), (3.1, 3.2), (4.01, 5.0), (9.0, 9.765625)])
 def test_an_epsilon_is_only_ever_rounded_up(spent, expected):
     assert rounded(spent, 4.0) == pytest.approx(expected) and rounded(spent, 4.0) >= spent
-
-
-def test_without_noise_no_epsilon_is_told(tokenizer, tmp_path):
-    world = run(tokenizer, tmp_path, dplora(noise_multiplier=0.0))
-    assert not any(row["privacy"] for row in world.server.rows)
-    assert [(row["field"], row["protection"]) for row in world.ledger.table()] == [("adapter", None)]
 
 
 def test_nothing_but_adapters_and_epsilon_is_released(tokenizer, tmp_path):

@@ -9,8 +9,8 @@ from murmura.errors import BudgetError, ConfigError, Interrupted, PrivacyError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.server.sending import Sending
-from murmura.privacy import odometer, run_ledgers
-from murmura.privacy.budget import Budget, BudgetConfig
+from murmura.privacy import budget, odometer, run_ledgers
+from murmura.privacy.budget import BudgetConfig
 from murmura.privacy.journal import Journal
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
@@ -168,11 +168,11 @@ def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_
     accounts = sorted(path.parent for path in (tmp_path / "accounts").glob("*/account.journal"))
     assert accounts and all(len(Journal(one / "account.journal").lines) == 2 for one in accounts)
     digests = [Journal(one / "account.journal").lines[0]["records"] for one in accounts]
-    spent = [Budget(accounts[0].parent, "", one, None, told["delta"]).spent().value for one in digests]
+    spent = [budget.read(tmp_path / "accounts").epsilon(one, told["delta"]).value for one in digests]
     assert max(spent) == pytest.approx(told["epsilon"])
     with pytest.raises(BudgetError, match="another 1 step would exceed the owner's budget"):
         run(with_budget(chosen, tmp_path, min(spent), "second"))
-    assert [Budget(accounts[0].parent, "", one, None, told["delta"]).spent().value for one in digests] == spent
+    assert [budget.read(tmp_path / "accounts").epsilon(one, told["delta"]).value for one in digests] == spent
     notes = [note.read_text() for note in (tmp_path / "second").rglob("notes.txt")]
     assert any("would exceed the owner's budget" in note for note in notes)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from murmura.measure.ensemble import ensemble, soft_labels
+from murmura.measure.ensemble import soft_labels
 from murmura.methods.lpfl.annotation import Due, Schedule, Selection, targets
 from murmura.streams import Stream
 
@@ -160,11 +160,6 @@ def test_a_choice_by_scores_needs_those_of_the_pool(labels):
 
 
 # ---- what their labels are ------------------------------------------------------------------------------------------
-
-
-def test_golden_soft_label():
-    scores = np.array([[[2.0, 0.0], [0.0, 1.0]]])
-    np.testing.assert_allclose(targets(ensemble(scores, [0.8, 0.6])), [[0.67135, 0.32865]], atol=5e-6)
 
 
 def test_soft_targets_have_a_temperature():

@@ -17,7 +17,7 @@ from murmura.experiment.run import run
 from murmura.methods.pretext import popri as popri_module
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.guarantee import plan
-from murmura.methods.pretext.popri import PAIRS, SHOWN, TUNED, Popri, WrittenText, tokenised
+from murmura.methods.pretext.popri import PAIRS, SHOWN, TUNED, Popri, WrittenText, preferred, tokenised
 from murmura.methods.pretext.voting import cosines
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
@@ -31,6 +31,33 @@ from murmura.training.loop import train
 from tests.conftest import make_llama
 from tests.federation.world import journals
 from tests.methods.pretext.world import POPRI, SITES, Replies, left
+
+# ---- which text of a prompt is preferred to which --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [2, 3, 5])
+def test_the_best_is_preferred_to_the_one_of_the_rank(rank):
+    """Against an order that is written out, on noise and so without ties."""
+    votes = np.random.default_rng(0).normal(size=40)
+    groups = [range(first, first + 8) for first in range(0, 40, 8)]
+    expected = []
+    for group in groups:
+        ranked = sorted(votes[list(group)], reverse=True)
+        expected.append((votes.tolist().index(ranked[0]), votes.tolist().index(ranked[rank - 1])))
+    assert preferred(votes, groups, rank) == expected
+
+
+def test_a_prompt_with_too_few_texts_makes_no_pair():
+    votes = np.array([3.0, 1.0, 2.0, 9.0, 8.0])
+    assert preferred(votes, [range(3), range(3, 5)], 3) == [(0, 1)]
+    assert preferred(votes, [[], [4]], 2) == []
+
+
+def test_votes_that_say_nothing_make_no_pair():
+    assert preferred(np.zeros(6), [range(3), range(3, 6)], 2) == []
+    assert preferred(np.array([0.0, 1.0, 1.0, 1.0]), [range(4)], 3) == []
+    assert preferred(np.array([0.0, 1.0, 1.0, 0.0]), [range(4)], 3) == [(1, 0)]
+
 
 # ---- a round that a test can see through -----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from tests.report.runs import PROMISE, metrics, rows_of, write_run
 def page(tmp_path, last, against=BEFORE, private=False, **judgement):
     path, counts = write_run(tmp_path / "a", rows=[metrics(0), last]), {"overall": {"win": 1, "tie": 0, "lose": 0}}
     RunFolder(path).write_judgement(
-        "x", Judgement(against, "m", "here", 1, counts, 0, 2, 0, None, private=private, **judgement)
+        "x", Judgement(against, "m", "here", 1, counts, 0, 2, 0, None, private, **judgement)
     )
     return said(judged(rows_of(path)))
 
@@ -19,7 +19,6 @@ def page(tmp_path, last, against=BEFORE, private=False, **judgement):
     ("judgement", "why"),
     [
         ({"private": True}, "the questions come out of the sites’ records"),
-        ({"private": None}, "whether the questions come out of the sites’ records is not noted"),
         ({"site": "heart", "against": f"{BEFORE}, at site heart"}, "site heart has answered by an adapter of its own"),
         ({"against": f"{BEFORE} 2"}, "the run’s ε does not count the other run"),
     ],

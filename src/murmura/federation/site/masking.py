@@ -367,9 +367,7 @@ class Masking:
             _refuse(f"the key of site {roll.names[peer]} is none")
 
 
-@lru_cache(maxsize=2)  # simulated sites are all told the same, and keep it once
-def _shared_roll(sum: tuple[str | int, ...], names: tuple[str, ...], offers: tuple[bytes, ...]) -> Roll:
-    return Roll(sum, names, offers)
+_shared_roll = lru_cache(maxsize=2)(Roll)  # simulated sites are all told the same, and keep it once
 
 
 def _is_nothing(value: Any) -> bool:

@@ -93,10 +93,8 @@ def plan(config: DPLoRAConfig, training: LocalTraining, records: int) -> Privacy
     return made.with_noise(sigma)
 
 
-@lru_cache(maxsize=1024)
-def _calibrated(plan: PrivacyPlan, epsilon: float, accountant: str) -> PrivacyPlan:
-    """Sites with equally many records need the same noise, in every round, so it is searched for once."""
-    return plan.calibrated(epsilon, accountant)
+_calibrated = lru_cache(maxsize=1024)(PrivacyPlan.calibrated)
+"""Sites with equally many records need the same noise, in every round, so it is searched for once."""
 
 
 class Guard:

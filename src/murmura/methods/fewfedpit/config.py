@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import PurePath
 from typing import ClassVar, Literal, Self
 
@@ -100,17 +101,7 @@ class SyntheticConfig(SampledMethodConfig):
     @property
     def drafting(self) -> Drafting:
         """How drafts are written: greedily."""
-        return Drafting(
-            drafts=self.drafts,
-            instructions_shown=self.instructions_shown,
-            examples_shown=self.examples_shown,
-            instruction_attempts=self.instruction_attempts,
-            example_attempts=self.example_attempts,
-            rouge=self.rouge,
-            alpaca_filters=self.alpaca_filters,
-            instruction_tokens=self.instruction_tokens,
-            example_tokens=self.example_tokens,
-        )
+        return Drafting(**{one.name: getattr(self, one.name) for one in fields(Drafting) if one.name != "sampling"})
 
     @property
     def most_tokens_written(self) -> int:

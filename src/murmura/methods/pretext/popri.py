@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from murmura.data.tokenising import Tokenised
 from murmura.errors import RunError
@@ -21,7 +22,6 @@ from murmura.methods.pretext import population
 from murmura.methods.pretext.config import Tuning
 from murmura.methods.pretext.evolution import Evolution, starting
 from murmura.methods.pretext.generator import TUNED, bench_of, local
-from murmura.methods.pretext.preferred import preferred
 from murmura.progress import phase
 from murmura.streams import Stream
 from murmura.synthesis.expansion import prompt_of
@@ -147,6 +147,31 @@ class Popri(Evolution):
     @property
     def _bench(self) -> ModelRuntime:
         return bench_of(self.config, self.server.runtime)
+
+
+def preferred(votes: npt.NDArray[np.float64], groups: Sequence[Sequence[int]], rank: int) -> list[tuple[int, int]]:
+    """A pair of each prompt: the text with the most votes, and the one that is so-and-so-many-th best (Algorithm 1).
+
+    Texts are told apart by their places and not by what they say. Of equally many votes the first text counts as
+    better, but no text is preferred to one with as many: votes that say nothing make no pair.
+
+    Args:
+        votes: of each text, noise included.
+        groups: the places of each prompt's texts.
+        rank: ℓ, from 2; a prompt with fewer texts makes no pair.
+
+    Returns:
+        (chosen, rejected), by their places, in the order of the prompts.
+    """
+    pairs = []
+    for group in groups:
+        if len(group) < rank:
+            continue
+        order = sorted(group, key=lambda place: -votes[place])
+        chosen, rejected = order[0], order[rank - 1]
+        if votes[chosen] > votes[rejected]:
+            pairs.append((chosen, rejected))
+    return pairs
 
 
 def tokenised(bench: ModelRuntime, pairs: Sequence[tuple[WrittenText, WrittenText]]) -> list[Pair]:

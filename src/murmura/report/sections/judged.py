@@ -44,8 +44,7 @@ def remarks(one: Judgement, *, promised: bool) -> list[str]:
 
 def uncovered(one: Judgement) -> list[str]:
     """Why what a judge preferred tells of private records beside any ε."""
-    told = ["the questions come out of the sites’ records"] * (one.private is True)
-    told += ["whether the questions come out of the sites’ records is not noted"] * (one.private is None)
+    told = ["the questions come out of the sites’ records"] * one.private
     told += [f"site {one.site} has answered by an adapter of its own"] * bool(one.site)
     return told + ["the run’s ε does not count the other run"] * one.is_against_run
 

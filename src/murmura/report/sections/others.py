@@ -19,7 +19,6 @@ _TRACKERS = {
 _SOURCES = {
     True: "questions that come out of the sites’ private records",
     False: "questions that do not come out of the sites’ records",
-    None: "questions of which it was not noted whether they come out of the sites’ records",
 }
 
 
