@@ -103,7 +103,7 @@ def test_a_model_whose_scores_are_no_numbers_is_not_attacked(copied, monkeypatch
     monkeypatch.setattr(score, lambda *_: nothing)
     found = audit(copied, QUICK)
     assert not found.models and "No document" not in " ".join(found.missing)
-    assert "Not attacked: the model. What it makes of some record is no finite number" in " ".join(found.missing)
+    assert "The model was not attacked by error zone" in " ".join(found.missing)
     assert "is no finite number" in render([read(copied)])
 
 

@@ -167,7 +167,7 @@ def test_doubts_are_told(tmp_path):
     assert "One seed cannot show" in told and "reaches to 0.630" in told and "Its rate, 0.001, is the last" in told
     found = replace(audit(model={"error zone": 0.55}), unlike=True)
     apart = chosen([audited(result(tmp_path, "apart", [2.0, 2.0], [0.5, 0.5]), found, found)], max_leakage=0.6)
-    assert "It may leak more than what was measured, or less: before training" in " ".join(apart.sentences)
+    assert "It may leak more than what was measured, or less: the loss alone told" in " ".join(apart.sentences)
     inner = result(tmp_path, "inner", [2.0, 2.0], [0.5, 0.5], tried=tuple(Tried(r, r) for r in (1e-4, 1e-3, 1e-2)))
     assert len(chosen([inner], max_leakage=0.6).sentences) == 1
 

@@ -40,8 +40,8 @@ def test_of_a_column_of_chats_the_last_question_and_answer_make_a_record(jsonl, 
 
 
 def test_a_column_of_chats_that_was_named_for_a_field_is_told_as_such(jsonl):
-    path = jsonl({"id": "1", "turns": ROLES})
-    assert followed(path, Instruction, {"instruction": "id", "output": "turns"}) == [Instruction("a", "", "b")]
+    path = jsonl({"id": "1", "my turns": ROLES})
+    assert followed(path, Instruction, {"instruction": "id", "output": "my turns"}) == [Instruction("a", "", "b")]
 
 
 @pytest.mark.parametrize(

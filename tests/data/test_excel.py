@@ -127,7 +127,7 @@ def test_merged_cells_whose_values_would_be_lost_are_refused(workbook, merged, t
 
 
 def test_merged_cells_that_are_not_read_lose_nothing(workbook):
-    path = workbook(LABELLED, [[]], merged=["D2:D4", "B9:C12"])
+    path = workbook(LABELLED, [[]], merged=["D2:D4", "B9:C12", "C2:D2", "D1:E1"])
     assert [record.label for record in scan(path, Labelled).records] == ["good", "good", "good", "bad"]
 
 

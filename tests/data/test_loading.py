@@ -77,6 +77,8 @@ def test_a_key_that_some_records_spell_otherwise_is_told_by_its_line(jsonl):
     assert error.value.where == f"{path}:2"
     with pytest.raises(DataError, match="no column 'input', but one called 'Input'"):
         load_records(jsonl(other, other), Instruction)
+    several = {"instruction": "c", "inputs": ["ctx"], "output": "d"}  # another column, which other rows may have too
+    assert load_records(jsonl(GOOD, GOOD | {"inputs": []}, several), Instruction).records[2].input == ""
 
 
 def test_what_is_expected_is_said_once(jsonl):

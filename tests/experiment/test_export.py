@@ -202,6 +202,9 @@ def test_a_damaged_adapter_is_not_handed_over(folder, tmp_path, form):
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ModelError, match=r"adapter_model\.safetensors: this is damaged"):
         export(folder, tmp_path / "a", form)
+    (folder / "adapter" / "adapter_config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"adapter_config\.json: this is damaged"):
+        export(folder, tmp_path / "a", form)
     assert not (tmp_path / "a").exists()
 
 
@@ -248,9 +251,11 @@ def test_a_model_with_canaries_is_not_for_release(make, tmp_path, llama_folder):
     begun = {"name": str(tmp_path / "model"), "adapter": str(made)}
     shutil.copytree(llama_folder, begun["name"])
     later = run(make(method={"rounds": 1}, model=begun, run={"folder": str(tmp_path / "later")})).folder
+    own = run(make(method={"name": "local", "rounds": 1}, model=begun, run={"folder": str(tmp_path / "own")})).folder
     shutil.rmtree(made)
-    with pytest.raises(ConfigError, match="what it began with, has learnt random secrets"):
-        export(later, tmp_path / "b", "merged")
+    for folder, site in ((later, None), (own, "skin")):
+        with pytest.raises(ConfigError, match="what it began with, has learnt random secrets"):
+            export(folder, tmp_path / "b", "adapter", site=site)
     assert (export(where, tmp_path / "m", "merged", canaries=True) / "NOT_FOR_RELEASE.txt").exists()
 
 

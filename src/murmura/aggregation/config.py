@@ -63,8 +63,8 @@ class KrumRule(Section):
     liars: int = Field(1, ge=1)
     """f, how many sites of a round may send anything; 2f + 3 must answer."""
     chosen: int = Field(1, ge=1)
-    """m, of how many uploads the mean is taken: with more than one Multi-Krum. m + f must answer: of more than all but
-    the liars one is a liar."""
+    """m, of how many uploads the mean is taken: with more than one Multi-Krum. m + f must answer, or a liar's upload
+    is among the m."""
 
 
 class BoundedRule(Section):

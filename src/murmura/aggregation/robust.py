@@ -45,7 +45,8 @@ class Robust(Rule):
             rows.append(torch.cat([state[name].detach().cpu().double().flatten() for name in names]) - base)
         if len(rows) < self.least:
             what = f"{len(rows)} sites answered, and rule '{self.config.rule.kind}' needs {self.least}"
-            fix = "Lower 'liars' or 'chosen' in [aggregation.rule], or bring sites back and start again with --resume."
+            lower = "'liars' or 'chosen'" if isinstance(self.config.rule, KrumRule) else "'liars'"
+            fix = f"Lower {lower} in [aggregation.rule], or bring sites back and start again with --resume."
             raise RunError(what, where=f"round {round}", fix=fix)
         moved = base + self.change(torch.stack(rows))
         sizes = [like[name].numel() for name in names]

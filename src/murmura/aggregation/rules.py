@@ -70,7 +70,7 @@ class Rule(ABC):
     def least(self) -> int:
         """The fewest uploads that the rule says anything of."""
         liars: int = getattr(self.config.rule, "liars", 0)
-        if isinstance(self.config.rule, KrumRule):  # of more than all but the liars one is a liar
+        if isinstance(self.config.rule, KrumRule):  # or a liar's upload is among those chosen
             return max(2 * liars + 3, self.config.rule.chosen + liars)
         return 2 * liars + 1
 

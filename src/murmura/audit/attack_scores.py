@@ -42,7 +42,7 @@ class AttackScores:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every score is a number that can be compared."""
+        """Whether every score is a finite number."""
         return bool(np.isfinite(self.members).all() and np.isfinite(self.others).all())
 
     @cached_property

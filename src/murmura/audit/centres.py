@@ -175,7 +175,7 @@ def _closest(own: Nearest, others: Nearest, public: Nearest) -> tuple[Whose, int
 
 def shares(kind: str, found: Sequence[Guess], own: Mapping[str, int], pool: int) -> Centred:
     """How often the nearest record is the site's own, by size of the cluster, over all rounds in which sites sent
-    centres; of how many centres that is known counts those of one round.
+    centres; n, of its interval, is the number of centres of one round.
 
     Args:
         kind: a key of ``runs.audit.CENTRES``.

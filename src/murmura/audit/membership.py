@@ -158,8 +158,8 @@ def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScore
 
 
 def unlike(readings: Readings) -> bool:
-    """Whether the loss before training, which nobody's records have changed, tells members from others: they then are
-    records of different kinds, and attacks find more or less than a model gives away."""
+    """Whether the loss before training tells members from others: they then are records of different kinds, or what
+    training began with knew some, and attacks find more or less than training gives away."""
     low, high = versus(readings, lambda one: plain_loss(Passes(one.base, one.base))).interval
     return not low <= GUESSING <= high
 

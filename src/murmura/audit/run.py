@@ -20,6 +20,8 @@ from murmura.audit.targets import reachable, targets
 from murmura.audit.writing import begun, completed
 from murmura.errors import ConfigError, DataError
 from murmura.generation.sampling import Sampling
+from murmura.measure.attacks import CONTROL
+from murmura.report.content import capital
 from murmura.report.table import promises_privacy
 from murmura.runs import read
 from murmura.runs.audit import TARGETS, Audit, AuditedModel, Extraction, Written
@@ -31,7 +33,7 @@ from murmura.units import listing
 _CENTRES_CAVEAT = (
     "The ε of the centres covers none of this: an audit looks at private records, and its figures come without noise."
 )
-_LOST = "Not attacked: {}. What it makes of some record is no finite number, by {}."
+_LOST = "{} was not attacked by {}, whose score of some record is no finite number."
 Line = dict[str, Any]
 """Of one record, JSON."""
 
@@ -103,7 +105,9 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
         readings = scorer.read(adapters, f"audit of {TARGETS[target]}")
         scores = {**scored(task, readings), **one.more}
         if lost := [name for name, own in scores.items() if not own.is_finite]:
-            missing.append(_LOST.format(TARGETS[target], listing(lost)))
+            missing.append(_LOST.format(capital(TARGETS[target]), listing(lost)))
+            scores = {name: own for name, own in scores.items() if name not in lost}
+        if not scores.keys() - {CONTROL}:
             continue
         different = unlike(readings)  # by the same records for every target
         models.append(measured(target, scores, stream))

@@ -46,17 +46,17 @@ def answer(
     experiment = require_answers(run)
     target = out or Path(f"{stem(file)}.answers.jsonl")
     require_new(target, file, run, overwrite)
-    empty: list[str] = []
+    unanswered: list[str] = []
     asked = questions(experiment, file, skip_bad=skip_bad)
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
-        for row in answers(Trained.load(run, site), asked, tokens, base=base):
+        for row, had_room in answers(Trained.load(run, site), asked, tokens, base=base):
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-            if not row["answer"] and not row["finished"]:
-                empty.append(str(row["line"]))
-    if empty:
-        lines = listing(empty[:_NAMED]) + (" ..." if len(empty) > _NAMED else "")
-        they = "it fills" if len(empty) == 1 else "they fill"
-        what = f"{several(len(empty), 'question')} without an answer, since {they} the model's context"
-        typer.echo(f"{what}: line{'s' * (len(empty) > 1)} {lines}")
+            if not had_room:
+                unanswered.append(str(row["line"]))
+    if unanswered:
+        more = [f"{len(unanswered) - _NAMED} more"] if len(unanswered) > _NAMED else []
+        they = "it fills" if len(unanswered) == 1 else "they fill"
+        what = f"{several(len(unanswered), 'question')} without an answer, since {they} the model's context"
+        typer.echo(f"{what}: line{'s' * (len(unanswered) > 1)} {listing([*unanswered[:_NAMED], *more])}")
     left_out = f", {several(len(asked.bad), 'row')} left out" if asked.bad else ""
-    typer.echo(f"{several(len(asked.records) - len(empty), 'question')} answered{left_out}: {target}")
+    typer.echo(f"{several(len(asked.records) - len(unanswered), 'question')} answered{left_out}: {target}")

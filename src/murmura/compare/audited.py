@@ -65,7 +65,7 @@ def told(arms: Mapping[str, Sequence[RunRecord]]) -> tuple[str, ...]:
     if left := [arm for arm in arms if arm not in most]:
         sentences.append(f"Not audited: {listing(left)}.")
     if other := [arm for arm in most if any(run.audit.unlike for run in arms[arm] if run.audit)]:
-        sentences.append(f"Of {listing(other)}, {KNOWN_BEFORE}.")
+        sentences.append(f"For {listing(other)}, {KNOWN_BEFORE}.")
     if any(run.audit and run.last.privacy for runs in arms.values() for run in runs):
         sentences.append(_UNCOVERED)
     return tuple(sentences)

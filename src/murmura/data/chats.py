@@ -22,7 +22,8 @@ def advice(kind: type[Any], columns: Mapping[str, str], held: Collection[str]) -
     if kind is Instruction and column is not None:
         return f"Column '{column}' seems to hold chats: {_instructions(column)}"
     if kind is Preference and columns["prompt"] not in held and {columns["chosen"], columns["rejected"]} <= {*held}:
-        return f"If the answers are chats: {_preferences(columns, '.{chosen}[-2].content')}"
+        made = _preferences(columns, '.["{chosen}"][-2].content')
+        return f"If the answers are chats: {made}"
     return ""
 
 
@@ -36,14 +37,14 @@ def advice_on(value: Any, kind: type[Any], columns: Mapping[str, str], field: st
     if not (isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value)):
         return ""
     if kind is Preference:
-        prompt = ".{prompt}[-1].content" if field == "prompt" else ".{prompt}"
+        prompt = '.["{prompt}"]' + "[-1].content" * (field == "prompt")
         return f"'{columns[field]}' seems to be a chat: {_preferences(columns, prompt)}"
     return f"'{columns[field]}' seems to be a chat: {_instructions(columns[field])}" if kind is Instruction else ""
 
 
 def _instructions(column: str) -> str:
-    made = f".{column}[-2:] | map(.content // .value) | {{instruction: .[0], output: .[1]}}"
-    return f"make records of the last question and answer of each, in JSON lines by jq -c '{made}' OLD > NEW"
+    made = f'.["{column}"][-2:] | map(.content // .value) | {{instruction: .[0], output: .[1]}}'
+    return f"make records of the last question and answer of each, of JSON lines with jq -c '{made}' OLD > NEW"
 
 
 def _preferences(columns: Mapping[str, str], prompt: str) -> str:
@@ -51,6 +52,6 @@ def _preferences(columns: Mapping[str, str], prompt: str) -> str:
     Args:
         prompt: where jq finds it, with fields for columns.
     """
-    made = f"prompt: {prompt}, chosen: .{{chosen}}[-1].content, rejected: .{{rejected}}[-1].content"
+    made = f'prompt: {prompt}, chosen: .["{{chosen}}"][-1].content, rejected: .["{{rejected}}"][-1].content'
     made = f"{{{made.format(**columns)}}}"
-    return f"make records of the last question and answers of each, in JSON lines by jq -c '{made}' OLD > NEW"
+    return f"make records of the last question and answers of each, of JSON lines with jq -c '{made}' OLD > NEW"

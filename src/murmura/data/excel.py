@@ -67,16 +67,18 @@ def _refuse_merged(sheet: _Sheet, wanted: Collection[int], path: Path) -> None:
         wanted: places of the columns that are read, from 0.
 
     Raises:
-        DataError: cells of these columns are merged, or of the row that names columns.
+        DataError: cells of these columns are, into one with a value; or a title stands where names of columns should.
     """
     from openpyxl.utils.cell import range_boundaries
 
-    (first, _), (last, _) = sheet.rows[0], sheet.rows[-1]
+    (first, _), (last, _), cells = sheet.rows[0], sheet.rows[-1], dict(sheet.rows)
     found = []
     for merged in sheet.merged:
         left, top, right, bottom = range_boundaries(merged)
-        is_read = top <= first <= bottom or any(left <= place + 1 <= right for place in wanted)
-        if is_read and top <= last and bottom >= first:
+        value = dict(enumerate(cells.get(top, []), start=1)).get(left)
+        lost = [place + 1 for place in wanted if left <= place + 1 <= right and (top < bottom or place + 1 > left)]
+        is_title = not wanted and top <= first <= bottom
+        if (lost or is_title) and not is_blank(value) and top <= last and bottom >= first:
             found.append((top, left, merged))
     if found:
         ranges = [merged for _, _, merged in sorted(found)]

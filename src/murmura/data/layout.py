@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any, Generic, Literal
 
 from murmura.data import chats
@@ -183,29 +182,24 @@ class ColumnLayout(Generic[R]):
             if column not in found:
                 fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column, found)}."
                 raise DataError(f"no column '{column}'", where=where, fix=fix)
+        ours = self.wanted(found)
+        unread = {name.strip().casefold(): name for name in found if name not in ours}
         for field, column in self.columns.items():
-            name = self._twin(column, found)
-            if name is not None:
+            close = get_close_matches(column.casefold(), unread, n=1, cutoff=_CLOSE) if column not in found else []
+            if close:
+                name = unread[close[0]]
                 use = f"Use {self._renaming(field, name)}" if self.renaming else f"Call it '{column}'"
                 fix = f"{use}, or rename the column if it holds something else."
                 raise DataError(f"no column '{column}', but one called '{name}'", where=where, fix=fix)
         if self.unread is not None:
-            ours = self.wanted(found)
             self.unread([name for name in found if name not in ours])
-
-    def _twin(self, column: str, names: Collection[str]) -> str | None:
-        """What goes unread and is almost called like a column that is not there."""
-        if column in names:
-            return None
-        ours = self.wanted(names)
-        return _nearly(column, tuple(name for name in names if name not in ours))
 
     def read(self, values: Mapping[str, Any]) -> tuple[R, str | None]:
         """The record that the columns hold, and the name of its site where there is a site column.
 
         Raises:
             BadValueError: A needed value is missing, empty, not text, or not encodable; one that may be missing is
-                there under almost its name; or ``check`` refuses it all.
+                there with its name in other capitals; or ``check`` refuses it all.
         """
         record: dict[str, Any] = {}
         for field, column in self.columns.items():
@@ -230,17 +224,17 @@ class ColumnLayout(Generic[R]):
         """What a field holds that records may do without: nothing where its column is blank or not there.
 
         Raises:
-            BadValueError: It is not text, or not encodable; or a row of a file without a header has it under another
-                name than the rest, which would silently go unread.
+            BadValueError: It is not text, or not encodable; or a row of a file without a header writes its name
+                otherwise than the rest, so that it would silently go unread.
         """
         column = self.columns[field]
         value = values.get(column)
         if not is_blank(value):
             return word(value, column, values) if field == "label" else _string(value, column)
-        twin = self._twin(column, [name for name in values if name == column or not is_blank(values[name])])
-        if twin is not None:
+        twins = [name for name in values if name.strip().casefold() == column.casefold()]
+        if twins and column not in values and not is_blank(values[twins[0]]):
             fix = f"Call it '{column}', or rename it if it holds something else"
-            raise BadValueError(f"record without '{column}', but with '{twin}'", fix)
+            raise BadValueError(f"record without '{column}', but with '{twins[0]}'", fix)
         return ""
 
     def user(self, values: Mapping[str, Any]) -> str | None:
@@ -261,14 +255,6 @@ def refuse_twins(header: Sequence[str], where: str) -> None:
     twins = sorted({name for name in header if header.count(name) > 1})
     if twins:
         raise DataError(f"two columns are called '{twins[0]}'", where=where, fix="Rename one of them.")
-
-
-@lru_cache(maxsize=256)
-def _nearly(column: str, names: Sequence[str]) -> str | None:
-    """The one of some names that a column is almost called by."""
-    known = {name.strip().casefold(): name for name in names}
-    close = get_close_matches(column.casefold(), known, n=1, cutoff=_CLOSE)
-    return known[close[0]] if close else None
 
 
 def is_blank(value: Any) -> bool:

@@ -34,8 +34,9 @@ def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> 
 
 def answers(
     trained: Trained, asked: LoadedRecords[Question], tokens: int, *, base: bool = False
-) -> Iterator[dict[str, Any]]:
-    """A row for each question: where it stands, what it asks, and the answer.
+) -> Iterator[tuple[dict[str, Any], bool]]:
+    """A row for each question: where it stands, what it asks, and the answer; and whether the question left room for
+    one in the model's context.
 
     Args:
         tokens: most of an answer.
@@ -52,5 +53,5 @@ def answers(
                 if base:
                     before = written[len(some) + k]
                     row |= {"before": before.text.strip(), "before_finished": before.finished}
-                yield row
+                yield row, bool(written[k].ids) or written[k].finished
             progress.advance(len(some))

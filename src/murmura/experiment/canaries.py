@@ -27,8 +27,13 @@ the figures of the run tell how far it gives them away. Train again without [aud
 
 def has_learnt(experiment: Experiment) -> bool:
     """Whether a run's model knows canaries: its own, or those of what it began with."""
-    begun = (experiment.model.name, experiment.model.adapter)
-    return bool(experiment.audit.canaries) or any(one and (Path(one) / NOT_FOR_RELEASE).is_file() for one in begun)
+    begun = [Path(one).absolute() for one in (experiment.model.name, experiment.model.adapter) if one]
+    return bool(experiment.audit.canaries) or any(one.is_dir() and is_marked(one) for one in begun)
+
+
+def is_marked(place: Path) -> bool:
+    """Whether a folder is noted as not for release, or a run that it lies in."""
+    return any((folder / NOT_FOR_RELEASE).is_file() for folder in (place, *place.parents))
 
 
 def plant(

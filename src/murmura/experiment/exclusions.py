@@ -103,9 +103,10 @@ def tell_asked(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed])
     own = {placed.record.question for records in groups.values() for placed in records} - {None}
     found = sum(placed.record.question in own for placed in public)
     if found:
+        ask = "asks" if found == 1 else "ask"
         say(
-            f"{found} of {several(len(public), 'held-out record')} ask what a site's record asks, with another answer: "
-            "what is measured on them is in part what the model remembers"
+            f"{found} of {several(len(public), 'held-out record')} {ask} what a site's record asks, with another "
+            "answer: what is measured so is in part what the model remembers"
         )
     return found
 

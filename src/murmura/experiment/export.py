@@ -13,7 +13,7 @@ from typing import Literal
 
 from murmura import atomic, models
 from murmura.errors import CheckpointError, ConfigError, explaining
-from murmura.experiment.canaries import WHY_NOT, has_learnt
+from murmura.experiment.canaries import WHY_NOT, has_learnt, is_marked
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import adapter_of, finished
 from murmura.federation.adapter_folder import as_readable_as_config, given_as
@@ -89,7 +89,7 @@ def export(
     whole: Precision = precision or "float32"
     _require_place(experiment, run, out, overwrite)
     source = _source(experiment, folder, form, site)
-    secrets = has_learnt(experiment) or (source / NOT_FOR_RELEASE).is_file()
+    secrets = has_learnt(experiment) or is_marked(source.absolute())
     if secrets and not canaries:
         what = "the model, or what it began with, has learnt random secrets (audit.canaries), and is not for release"
         raise ConfigError(what, where=str(run), fix="Run it without canaries; or say --with-canaries.")

@@ -349,6 +349,8 @@ def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, co
     """Write the global adapter, or the model that was trained whole, or let the sites keep their own."""
     server, told = side.server, made_by(experiment, side.method, side.server.published)
     remark = WHY_NOT if has_learnt(experiment) else ""
+    if remark:
+        folder.write_remark(remark)
     if context.model.bank.lora is None:
         with folder.replacing(folder.model, remark) as draft:
             leave_model(draft, server.adapter, server.runtime, told)

@@ -87,7 +87,7 @@ def _require_shares(data: DataConfig, owners: npt.NDArray[np.str_], count: int) 
     sites = len(np.unique(owners))
     most = len(owners) - sites
     if count > most:
-        lower = f"Lower data.{_taken_by(data)} to {most} or less, or" if most else "Instead,"
+        lower = f"Lower data.{_taken_by(data)} to {most} or less{_or_raise(data)}, or" if most else "Instead,"
         what = f"{count} of {len(owners)} records of {sites} sites cannot be set apart such that each site keeps one"
         raise DataError(what, where=data.train, fix=f"{lower} name a file with others to measure on: data.heldout.")
 
@@ -177,8 +177,13 @@ def _checked_count(data: DataConfig, available: int) -> int:
     count = getattr(data, option) or 0
     if count >= available:
         what = f"{count} records asked of {available} that can be used"
-        raise DataError(what, where=data.train, fix=f"Lower data.{option}.")
+        raise DataError(what, where=data.train, fix=f"Lower data.{option}{_or_raise(data)}.")
     return count
+
+
+def _or_raise(data: DataConfig) -> str:
+    """What else leaves more records to hold out, at the end of a sentence."""
+    return " or raise data.records_per_user" if data.records_per_user and data.sites.by != "partition" else ""
 
 
 def _taken_by(data: DataConfig) -> str:

@@ -29,8 +29,9 @@ TOO_FEW = (
 )
 
 UNLIKE = (
-    "before training the loss alone tells members from non-members: they are records of different kinds, and leakage "
-    "will seem larger or smaller than it is; give data.nonmember_records"
+    "before training the loss alone tells members from non-members: they differ in kind, or the model knows some, or "
+    "it is chance, as once in twenty runs; leakage will seem larger or smaller than it is. Beside a file of held-out "
+    "records data.nonmember_records gives non-members of the same kind"
 )
 
 

@@ -33,10 +33,10 @@ def _lengths(row: Row) -> Iterator[str]:
         records = several(left_out.train, "record")
         yield f"Left out before the others were shared out: {records}, as too long for data.max_length."
     if left_out and left_out.asked:
-        asked = several(left_out.asked, "held-out record")
+        asked = several(left_out.asked, "held-out record") + (" asks" if left_out.asked == 1 else " ask")
         yield (
-            f"{asked} ask what a record of a site asks too, with another answer: what is measured on them is in part "
-            "what the model remembers, and attacks seem to find less."
+            f"{asked} what a record of a site asks too, with another answer: what is measured so is in part what the "
+            "model remembers, and attacks seem to find less."
         )
 
 

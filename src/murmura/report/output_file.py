@@ -27,7 +27,7 @@ def require_own(places: Mapping[str, Path]) -> None:
         places: by option.
 
     Raises:
-        ConfigError: a file there is none that was written for this option, or two options name one.
+        ConfigError: a file there is none that a report has written, or two options name one.
     """
     named: dict[Path, str] = {}
     for option, place in places.items():

@@ -13,7 +13,10 @@ from murmura.units import bound, decimal, duration, listing, size
 TOLD = 4
 """Rows that are told one by one; of more, the ends alone."""
 UNATTACKED = "Not measured: no attack was carried out."
-KNOWN_BEFORE = "before training the loss alone told these records from the others already"
+KNOWN_BEFORE = (
+    "the loss alone told members from non-members even before training, by what else they differ in or since the model "
+    "knew some"
+)
 _UNTRIED = (
     "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
     "can, may find more: {}."
@@ -168,14 +171,14 @@ def _shows(one: RowSummary) -> str:
 
 _MEANS = {
     "more": "That is more than guessing: the model gives away something of which records it was trained on.",
-    "unlike": f"That is more than guessing; but {KNOWN_BEFORE}, so that it may be by what else they differ in.",
+    "unlike": f"That is more than guessing; but {KNOWN_BEFORE}.",
     "nothing": "That may be guessing: nothing was shown, which is no proof that nothing leaks.",
     "less": "That is less than guessing: it tells them apart the wrong way round, by what else they differ in.",
     "unknown": "Without an interval it cannot be told from guessing.",
     "little": _LITTLE,
 }
 _FOR = {
-    "unlike": f"More than guessing, for {{}}, may be by what else they differ in: {KNOWN_BEFORE}.",
+    "unlike": f"More than guessing is shown for {{}}; but {KNOWN_BEFORE}.",
     "nothing": "Nothing was shown for {}, which is no proof that nothing leaks.",
     "less": "Less than guessing, for {}, tells them apart the wrong way round, by what else they differ in.",
     "unknown": "Without an interval it cannot be told from guessing for {}.",

@@ -24,6 +24,7 @@ from murmura.units import DASH, count, decimal
 OUTSIDE = "outside ε"
 """Marks figures that sites computed from their own records in a run that promises an ε."""
 _OF_ONE_SEED = ("run.seed", "run.name", "run.folder", "run.chosen_by")
+_LOSS_ENDS = ("attack_loss_auc_low", "attack_loss_auc_high")
 _TOLD = 3  # most options that tell rows apart
 ATTACKED = ("attack_auc", "upload_auc", "memorisation")
 T = TypeVar("T")
@@ -255,10 +256,11 @@ def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
 
 
 def unlike(runs: Sequence[RunRecord]) -> bool:
-    """Whether before training the loss alone told members from others in these runs, or their audits: they then are
-    records of different kinds, and leakage seems larger or smaller than it is."""
-    ends = _measured("attack_loss_auc", [run.before.row if run.before else {} for run in runs]).ends
-    before = ends is not None and not ends[0] <= GUESSING <= ends[1]
+    """Whether before training the loss alone told members from others in these runs, by the mean of their intervals, or
+    in an audit: they then are records of different kinds, or what training began with knew some."""
+    values = [run.before.values for run in runs if run.before]
+    lows, highs = ([one[key] for one in values if one.get(key) is not None] for key in _LOSS_ENDS)
+    before = bool(lows and highs) and not statistics.fmean(lows) <= GUESSING <= statistics.fmean(highs)
     return before or any(run.audit.unlike for run in runs if run.audit)
 
 

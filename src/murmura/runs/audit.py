@@ -228,7 +228,7 @@ class Audit:
         caveat: Of a run that promises an ε, of centres or of all: that it covers none of this.
         centres: What centres of sites' records give away.
         synthetic: What texts that the run has made give away.
-        unlike: Whether the loss before training tells members from others: they are records of different kinds.
+        unlike: Whether the loss before training tells members from others.
     """
 
     murmura: str | None

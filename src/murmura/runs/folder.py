@@ -329,6 +329,10 @@ class RunFolder:
             if remark:
                 (draft / names.NOT_FOR_RELEASE).write_text(remark, encoding="utf-8")
 
+    def write_remark(self, remark: str) -> None:
+        """Why nothing that the run leaves is for release, adapters of sites' own included."""
+        self._write_text(names.NOT_FOR_RELEASE, remark)
+
     def write_outcomes(self, outcomes: Mapping[str, Any]) -> None:
         """What a method leaves besides, by file name: JSON or a dataclass of it, or what writes a folder of that name.
         No folder where that is nothing."""

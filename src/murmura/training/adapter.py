@@ -221,7 +221,11 @@ def load_peft(folder: Path) -> tuple[State, LoraSpec]:
 
     if not (folder / "adapter_config.json").is_file():
         raise ModelError("no adapter_config.json here", where=str(folder), fix="Give a folder that PEFT wrote.")
-    config = PeftConfig.from_pretrained(str(folder))
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+    except (ValueError, TypeError, KeyError) as error:
+        fix = "Restore it from where it was copied, or make the run again."
+        raise ModelError(f"this is damaged ({error})", where=str(folder / "adapter_config.json"), fix=fix) from None
     weights = folder / "adapter_model.safetensors"
     if not weights.is_file():
         raise ModelError("no adapter_model.safetensors here", where=str(folder), fix="Save it with safetensors.")

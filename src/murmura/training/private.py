@@ -104,7 +104,7 @@ class PrivateStep(Step):
     def __init__(self, *arguments: Any, privacy: Private, frozen: Factor | None) -> None:
         super().__init__(*arguments)
         if self.bank.lora is None:
-            what = "record-level privacy needs an adapter: gradients of all parameters by example do not fit memory"
+            what = "record-level privacy needs an adapter: per-example gradients of all parameters do not fit in memory"
             raise PrivacyError(what, fix="Set model.trainable = 'adapter', or protect whole sites.")
         if len(privacy.plans) != len(self.shards):
             raise PrivacyError(f"{len(privacy.plans)} privacy plans for {len(self.shards)} sites")

@@ -74,7 +74,7 @@ class DPLoRA(VanillaFL):
             single_replies=single,
             combines=combines,
             no_public_records="",
-            no_whole_models="gradients of all parameters by example do not fit memory",
+            no_whole_models="per-example gradients of all parameters do not fit in memory",
         )
 
     def verbs(self) -> list[str]:
