@@ -231,8 +231,10 @@ class ColumnLayout(Generic[R]):
         value = values.get(column)
         if not is_blank(value):
             return word(value, column, values) if field == "label" else _string(value, column)
-        twins = [name for name in values if name.strip().casefold() == column.casefold()]
-        if twins and column not in values and not is_blank(values[twins[0]]):
+        ours = self.wanted(values)
+        unread = [name for name in values if name not in ours and not is_blank(values[name])]
+        twins = [name for name in unread if name.strip().casefold() == column.casefold()]
+        if twins and column not in values:
             fix = f"Call it '{column}', or rename it if it holds something else"
             raise BadValueError(f"record without '{column}', but with '{twins[0]}'", fix)
         return ""
