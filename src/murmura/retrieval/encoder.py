@@ -97,6 +97,11 @@ class Encoder:
         """d, the length of a vector."""
         return int(self._model.encode("a", show_progress_bar=False).shape[-1])
 
+    @property
+    def parameters(self) -> int:
+        """Numbers in its weights."""
+        return sum(one.numel() for one in self._model.parameters())
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of what its vectors come of: weights, tokenizer, window, pooling.
