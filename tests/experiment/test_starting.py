@@ -1,6 +1,7 @@
 """A run that begins with the adapter that another run has left."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -90,7 +91,7 @@ def test_what_a_run_was_before_is_what_it_began_with(make, tmp_path):
     state = left(make(), tmp_path / "before")
     folder = run(make({"rounds": 1}, model={"adapter": "before"}, evaluation={"attacks": False})).folder
     card = (export(folder, tmp_path / "out", "adapter") / "README.md").read_text(encoding="utf-8")
-    assert "Training began with the adapter in `before` (SHA-256" in card
+    assert re.search(r"Training began with the adapter in `[^/`]+/before` \(SHA-256", card)
     for found in (Trained.load(folder).before, subject(folder).runtime.origin):
         assert found.keys() == state.keys()
         assert all(found[name].equal(state[name]) for name in state)

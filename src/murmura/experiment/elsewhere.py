@@ -59,7 +59,7 @@ class Remote:
             raise ConfigError("canaries cannot be planted at sites elsewhere", where="audit.canaries", fix=fix)
         sites = [Site(name, Elsewhere(count)) for name, count in self.sites.items()]
         reports = [SiteReport(name, None, count, None, None) for name, count in self.sites.items()]
-        unknown = Exclusions(None, None, 0, None, None)
+        unknown = Exclusions(None, None, 0, None, None, None)
         return Population(sites, reports, list(self.heldout), list(self.nonmembers), unknown, [])
 
 
