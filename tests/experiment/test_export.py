@@ -19,6 +19,7 @@ from murmura.experiment.export import export
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained
 from murmura.federation.adapter_folder import given_as
+from murmura.runs.previous import make_way, previous_of
 from murmura.units import bound
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -257,6 +258,10 @@ def test_a_model_with_canaries_is_not_for_release(make, tmp_path, llama_folder):
         with pytest.raises(ConfigError, match="what it began with, has learnt random secrets"):
             export(folder, tmp_path / "b", "adapter", site=site)
     assert (export(where, tmp_path / "m", "merged", canaries=True) / "NOT_FOR_RELEASE.txt").exists()
+    again = shutil.copytree(where, tmp_path / "copy")
+    make_way(where)
+    shutil.move(again, where)
+    assert make_way(where) == previous_of(where)  # what it has written keeps no run from being replaced
 
 
 class TestGGUF:
