@@ -106,6 +106,7 @@ def test_several():
 
 def test_listing():
     assert [units.listing(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+    assert [units.listing(list(names), 2) for names in ("ab", "abcde")] == ["a and b", "a, b and 3 more"]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,8 @@ def duration(value: float) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
-def listing(names: list[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+def listing(names: list[str], most: int | None = None) -> str:
+    """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first ones: ``a, b and 7 more``."""
+    if most is not None and len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -19,7 +19,6 @@ from murmura.runs.audit import Histogram
 _BINS = 24
 _TAIL = 0.025
 _NEVER = 1e-12  # chances that count for nothing
-_NEAR = 1e-7  # where the search for an end stops
 
 
 @dataclass(frozen=True)
@@ -105,11 +104,9 @@ class AttackScores:
 
 def _end(chance: Callable[[float], float]) -> float:
     """Where a chance that grows from 0 to 1 passes ``_TAIL``; 0 where it has passed it there."""
-    low, high = 0.0, 1.0
-    while high - low > _NEAR:
-        middle = (low + high) / 2
-        low, high = (low, middle) if chance(middle) > _TAIL else (middle, high)
-    return low
+    from scipy.optimize import brentq
+
+    return 0.0 if chance(0.0) > _TAIL else float(brentq(lambda share: chance(share) - _TAIL, 0, 1))
 
 
 def shape(members: np.ndarray, others: np.ndarray) -> Histogram:

@@ -54,9 +54,8 @@ def answer(
             if not had_room:
                 unanswered.append(str(row["line"]))
     if unanswered:
-        more = [f"{len(unanswered) - _NAMED} more"] if len(unanswered) > _NAMED else []
         they = "it fills" if len(unanswered) == 1 else "they fill"
         what = f"{several(len(unanswered), 'question')} without an answer, since {they} the model's context"
-        typer.echo(f"{what}: line{'s' * (len(unanswered) > 1)} {listing([*unanswered[:_NAMED], *more])}")
+        typer.echo(f"{what}: line{'s' * (len(unanswered) > 1)} {listing(unanswered, _NAMED)}")
     left_out = f", {several(len(asked.bad), 'row')} left out" if asked.bad else ""
     typer.echo(f"{several(len(asked.records) - len(unanswered), 'question')} answered{left_out}: {target}")

@@ -96,9 +96,8 @@ def _print(one: Checked) -> None:
         return
     typer.echo(f"{one.file}: {one.records} usable, {len(one.bad)} bad, {len(one.repeats)} repeated")
     if one.unread:
-        shown = [f"'{name}'" for name in one.unread[:_NAMED]]
-        more = [f"{len(one.unread) - _NAMED} more"] if len(one.unread) > _NAMED else []
-        typer.echo(f"  columns that are not read: {listing([*shown, *more])}")
+        names = [f"'{name}'" for name in one.unread]
+        typer.echo(f"  columns that are not read: {listing(names, _NAMED)}")
     told: tuple[BadRecord | Repeat, ...] = (*one.bad, *one.repeats)
     for record in told:
         typer.echo(f"  {record.where}: {record.why}")

@@ -82,8 +82,7 @@ def _refuse_merged(sheet: _Sheet, wanted: Collection[int], path: Path) -> None:
             found.append((top, left, merged))
     if found:
         ranges = [merged for _, _, merged in sorted(found)]
-        more = [f"{len(ranges) - _TOLD} more"] if len(ranges) > _TOLD else []
-        what = f"merged cells ({listing([*ranges[:_TOLD], *more])}), of which only the first has a value"
+        what = f"merged cells ({listing(ranges, _TOLD)}), of which only the first has a value"
         fix = "Unmerge them in Excel and fill each cell."
         fix += f" Row {first}, the first that is not blank, must hold the name of each column in a cell of its own."
         raise DataError(what, where=str(path), fix=fix)
