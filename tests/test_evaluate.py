@@ -146,7 +146,9 @@ def test_what_a_run_began_with_is_measured_beside_it(tmp_path, llama_folder, mon
         seen.extend(models)
         return [{} for _ in models]
 
-    monkeypatch.setattr("murmura.evaluate.harness.load", lambda *_, **__: SimpleNamespace(measure=measure))
+    monkeypatch.setattr(
+        "murmura.evaluate.harness.load", lambda *_, **__: SimpleNamespace(require_room=lambda _: None, measure=measure)
+    )
     evaluate(folder, Options(["anything"]))
     for found, place in zip(seen, (tmp_path / "before", folder / "adapter"), strict=True):
         state = load_peft(place)[0]

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
+from urllib.parse import urlsplit
 
 import tomli_w
 from pydantic import (
@@ -44,6 +45,26 @@ def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
 def _in_full(value: str, info: ValidationInfo) -> str:
     found = _beside_the_file(value, info)
     return value if (info.context or {}).get("base") is None else str(Path(found).absolute())
+
+
+def names_user(address: str) -> bool:
+    """Whether an address holds a name or a password, as in https://NAME:PASSWORD@HOST."""
+    return "@" in urlsplit(address).netloc
+
+
+def address(instead: str) -> AfterValidator:
+    """For the address of a server, which is written down where others may read it.
+
+    Args:
+        instead: where a name and a password are given.
+    """
+
+    def checked(value: str) -> str:
+        if names_user(value):
+            raise ValueError(f"a name or a password in it would be written into the run's folder; use {instead}")
+        return value
+
+    return AfterValidator(checked)
 
 
 _SOURCE = AfterValidator(_beside_the_file)

@@ -70,6 +70,7 @@ def evaluate(path: Path, options: Options, *, overwrite: bool = False) -> Evalua
         asked = harness.load(options.tasks, limit=options.limit, few_shot=options.few_shot, form=form)
         released = RunModels(experiment, folder)
         runtime = _runtime(experiment, released)
+        asked.require_room(runtime.context)
         if form == "template" and runtime.reading.template is None:
             what = f"records of the kind '{experiment.task.kind}' have no template to ask in"
             raise ConfigError(what, where="--form template", fix="Leave it out.")

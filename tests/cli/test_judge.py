@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from murmura import runs
 from murmura.cli import MISTAKE, app
 from murmura.experiment.run import run
+from murmura.judge.conclusion import costs
 from murmura.report.page import render
 from murmura.report.sheet import sheet
 from murmura.report.table import table
+from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Posted
 from tests.experiment import small
 from tests.judge.answers import lines
@@ -70,6 +72,41 @@ def test_a_run_against_its_own_model_before_training(folder, server):
     assert "the answer that stood first won 100%" in render([runs.read(folder)])
     first = len(Judge.asked)
     assert invoke(*words).exit_code == 0 and len(Judge.asked) == first  # nothing is asked twice
+
+
+def test_a_judge_is_more_than_its_name(folder, server):
+    """The same name at another server is the same judge, which is not asked again; one with other options is not."""
+    words = (folder, "--model", "m", "--tokens", 5, "--most", 2, "--yes")
+    assert invoke(*words, "--endpoint", server).exit_code == 0
+    asked = len(Judge.asked)
+    assert invoke(*words, "--endpoint", server.replace("127.0.0.1", "localhost")).exit_code == 0
+    [told] = runs.read(folder).judged
+    assert len(Judge.asked) == asked and told.where == server and runs.read(folder).posted == (Posted(server, False),)
+    assert invoke(*words, "--endpoint", server, "--verdict-tokens", 900).exit_code == 0
+    assert Judge.asked[-1]["max_tokens"] == 900 and len(runs.read(folder).judged) == 2
+
+
+def test_a_question_that_leaves_no_room_is_not_judged(folder, server, tmp_path):
+    questions = [{"instruction": "which dose"}, {"instruction": "heart " * 600}]
+    small.write_lines(tmp_path / "questions.jsonl", questions)
+    words = (folder, "--endpoint", server, "--model", "m", "--tokens", 5, "--yes", "--questions")
+    found = invoke(*words, tmp_path / "questions.jsonl")
+    assert found.exit_code == 0 and runs.read(folder).judged[0].questions == 1
+    assert "1 question left no room for an answer" in found.stderr
+    small.write_lines(tmp_path / "long.jsonl", questions[1:])
+    assert "no question leaves room for an answer" in invoke(*words, tmp_path / "long.jsonl").output
+
+
+def test_while_another_process_works_in_a_run_nothing_is_asked(folder, server):
+    with RunFolder(folder).locked():
+        found = invoke(folder, "--endpoint", server, "--model", "m", "--yes")
+    assert found.exit_code != 0 and "another" in found.stderr and Judge.asked == []
+
+
+def test_what_it_costs_is_told_in_about_as_many_tokens_as_there_are():
+    assert "about 375 tokens" in costs(["x" * 1500], "there", 200)
+    assert "about 1,125 tokens" in costs(["\u75c5" * 1500], "there", 200)  # a sign each, or nearly
+    assert "at most 400 back" in costs(["x", "y"], "there", 200)
 
 
 def test_runs_whose_folders_have_the_same_name_are_judged_apart(folder, server, tmp_path):
@@ -178,7 +215,10 @@ def test_options_that_do_not_go_together_are_named(folder):
     both = invoke(folder, "--by", "smollm2-135m", "--endpoint", "http://localhost:1/v1").output
     assert "--by and --endpoint exclude each other. Give" in both
     assert "Give --model NAME" in invoke(folder, "--endpoint", "http://localhost:1/v1").output
-    assert "are for --endpoint" in invoke(folder, "--by", "smollm2-135m", "--model", "m").output
+    for more in (("--model", "m"), ("--at-once", 2), ("--yes",), ("--send-private",)):
+        assert "are for --endpoint" in invoke(folder, "--by", "smollm2-135m", *more).output
+    told = invoke(folder, "--endpoint", "http://me:s3cret@localhost:1/v1", "--model", "m", "--yes").output
+    assert "a name or a password in the address would be written down" in told and "s3cret" not in told
 
 
 def test_a_run_is_not_judged_against_itself(folder):

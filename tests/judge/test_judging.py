@@ -110,3 +110,10 @@ def test_lines_end_at_line_feeds_alone(file):
     again = Planted(longer)
     judged(again, odd, Transcript(file))
     assert again.asked == []
+
+
+def test_a_transcript_in_another_encoding_is_named(file):
+    file.parent.mkdir()
+    file.write_bytes(b'{"key": "a", "answer": "caf\xe9"}\n')
+    with pytest.raises(CheckpointError, match="this is not a verdict"):
+        Transcript(file)

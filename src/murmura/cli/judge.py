@@ -39,9 +39,16 @@ def judge(
     ] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Ask at most this many questions.")] = 80,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum tokens per answer.")] = 256,
+    verdict: Annotated[
+        int,
+        typer.Option(
+            "--verdict-tokens", min=1, help="Maximum tokens per verdict. A judge that thinks first needs far more."
+        ),
+    ] = 200,
     at_once: Annotated[
-        int, typer.Option("--at-once", min=1, help="Requests to an endpoint on their way at the same time.")
-    ] = 16,
+        int | None,
+        typer.Option("--at-once", min=1, help="Requests to an endpoint on their way at the same time. Default: 16."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask an endpoint without confirmation.")] = False,
     private: Annotated[
         bool,
@@ -60,6 +67,7 @@ def judge(
     from murmura.experiment.trained import require_answers
     from murmura.judge.conclusion import begin, conclude
     from murmura.judge.pairs import answered, are_private, asked_of, require_sendable, require_site
+    from murmura.runs.folder import RunFolder
 
     experiment = require_answers(run)
     if other is not None:
@@ -67,7 +75,9 @@ def judge(
         if other.resolve() == run.resolve():
             fix = "Name another run, or none: then it is compared with its own model before training."
             raise ConfigError("a run is not compared with itself", where=str(other), fix=fix)
-    judge = begin(by, endpoint, model, key, at_once)
+    if endpoint is None and (yes or private):
+        raise ConfigError("--yes and --send-private are for --endpoint", where="judge", fix="Leave them out.")
+    judge = begin(by, endpoint, model, key, at_once, verdict)
     if endpoint is not None and not yes and not sys.stdin.isatty():  # told before answers are written, which takes long
         what = "an endpoint is asked only after a yes, and there is no terminal to ask for one on"
         raise ConfigError(what, where="--endpoint", fix="Give --yes.")
@@ -75,10 +85,11 @@ def judge(
     if endpoint is not None:
         require_sendable(experiment, run, file, site, private=private)
     questions = asked_of(experiment, run, file, most)
-    compared = answered(run, other, questions, tokens, site)
     confirmed = _confirmed if endpoint is not None and not yes else None
     source = "held-out questions" if file is None else f"questions of {file.name}"
-    conclude(run, other, judge, endpoint, compared, source, confirmed, site, are_private(experiment, file))
+    with RunFolder(run).locked():  # another judgement of it would ask, and pay for, the same again
+        compared = answered(run, other, questions, tokens, site)
+        conclude(run, other, judge, endpoint, compared, source, confirmed, site, are_private(experiment, file))
 
 
 def _confirmed(what: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from murmura.errors import ConfigError
-from murmura.judge.judges import TOKENS, LocalJudge
+from murmura.judge.judges import LocalJudge
 from murmura.judge.judging import Compared, Transcript, judged, open_prompts
 from murmura.report.sections.judged import remarks, table
 from murmura.runs.folder import RunFolder
@@ -18,14 +18,18 @@ from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.generators import Generator
 from murmura.units import count
 
-_CHARACTERS = 4  # of a token, about
+_BYTES = 4  # of a token, about, in many scripts
+_AT_ONCE = 16  # requests to an endpoint
 
 
-def begin(by: str | None, url: str | None, model: str | None, key: str | None, at_once: int) -> Generator:
+def begin(
+    by: str | None, url: str | None, model: str | None, key: str | None, at_once: int | None, tokens: int
+) -> Generator:
     """The judge that options name. One behind an endpoint is asked as a conversation at temperature 0, if it takes one.
 
     Args:
-        at_once: requests to an endpoint that are on their way at the same time.
+        at_once: requests to an endpoint that are on their way at the same time; None: a few.
+        tokens: most of a verdict.
 
     Raises:
         ConfigError: they name none, or two.
@@ -35,9 +39,9 @@ def begin(by: str | None, url: str | None, model: str | None, key: str | None, a
         what = "no judge is named" if by is None else "--by and --endpoint exclude each other"
         raise ConfigError(what, where="judge", fix="Give --by MODEL, or --endpoint URL with --model NAME.")
     if by is not None:
-        if model is not None or key is not None:
-            raise ConfigError("--model and --key are for --endpoint", where="--by", fix="Leave them out.")
-        return LocalJudge(by)
+        if (model, key, at_once) != (None, None, None):
+            raise ConfigError("--model, --key and --at-once are for --endpoint", where="--by", fix="Leave them out.")
+        return LocalJudge(by, tokens)
     if model is None or url is None:
         raise ConfigError("the server has to be told which model", where="--endpoint", fix="Give --model NAME.")
     return Endpoint(
@@ -45,9 +49,9 @@ def begin(by: str | None, url: str | None, model: str | None, key: str | None, a
         model,
         chat=True,
         temperature=0.0,
-        max_tokens=TOKENS,
+        max_tokens=tokens,
         can_lack=("temperature", "top_p"),
-        concurrency=at_once,
+        concurrency=at_once or _AT_ONCE,
         key_variable=key,
         again="give the same command again",
     )
@@ -83,19 +87,21 @@ def conclude(
     from murmura.report.terminal import draw
 
     name = str(judge.described["model"])
-    slug = _slug(other, name, site)
+    slug = _slug(other, judge, url is None, site)
     transcript = Transcript(RunFolder(run).verdicts(slug))
     waiting = open_prompts(judge, compared, transcript)
-    if waiting and confirmed is not None and not confirmed(costs(waiting, url)):
+    if waiting and confirmed is not None and not confirmed(costs(waiting, url, int(judge.described["max_tokens"]))):
         raise ConfigError("nothing was asked", where=str(url))
     if waiting and url is not None:
         for answering in filter(None, (run, other)):  # the answers of both are sent
             own = site if RunFolder(answering).sites_with_adapters else None
             RunFolder(answering).note_posted(Posted(url, private, own))
+    file = f"{slug}-{_digest(compared)}"
+    earlier = RunFolder(run).judgement(file) if not waiting else None
     found = Judgement(
         against=(BEFORE if other is None else other.name) + (f", at site {site}" if site else ""),
         judge=name,
-        where=url or HERE,
+        where=earlier.where if earlier else url or HERE,  # who was sent nothing has judged nothing
         questions=len(compared),
         source=source,
         private=private,
@@ -104,7 +110,7 @@ def conclude(
     )
     if found.refused == found.asked and isinstance(judge, Endpoint) and judge.refusal is not None:
         raise judge.refusal
-    RunFolder(run).write_judgement(f"{slug}-{_digest(compared)}", found)
+    RunFolder(run).write_judgement(file, found)
     console = Console(highlight=False, markup=False, emoji=False)
     told = table(found)
     console.print(f"{told.title}:")
@@ -114,19 +120,28 @@ def conclude(
     console.print(f"Transcript: {transcript.file}")
 
 
-def costs(prompts: Sequence[str], url: str | None) -> str:
-    """What is about to be asked: calls, and about how many tokens go and come at most."""
-    there = sum(map(len, prompts)) // _CHARACTERS
+def costs(prompts: Sequence[str], url: str | None, tokens: int) -> str:
+    """What is about to be asked: calls, and about how many tokens go and come at most.
+
+    Args:
+        tokens: most of a verdict.
+    """
+    there = sum(len(one.encode()) for one in prompts) // _BYTES
     return (
         f"{count(len(prompts))} calls of {url}, about {count(there)} tokens to it and at most "
-        f"{count(TOKENS * len(prompts))} back; it sees the questions and both answers"
+        f"{count(tokens * len(prompts))} back; it sees the questions and both answers"
     )
 
 
-def _slug(other: Path | None, judge: str, site: str | None) -> str:
-    """A name for files. The digest tells runs apart whose folders have the same name, and judges named nearly alike."""
-    text = f"{'before' if other is None else other.name}-by-{judge}{f'-at-{site}' if site else ''}"
-    known = json.dumps([None if other is None else str(other.resolve()), judge, *([site] if site else [])])
+def _slug(other: Path | None, judge: Generator, here: bool, site: str | None) -> str:
+    """A name for files. The digest tells runs apart whose folders have the same name, and judges that are named alike.
+
+    Args:
+        here: the judge is a model of this process.
+    """
+    name = judge.described["model"]
+    text = f"{'before' if other is None else other.name}-by-{name}{f'-at-{site}' if site else ''}"
+    known = json.dumps([None if other is None else str(other.resolve()), dict(judge.described), here, site])
     kept = "".join(one if one.isalnum() or one in "-._" else "-" for one in text)
     return f"{kept}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
 

@@ -13,7 +13,6 @@ from murmura.model_runtime import bank_of
 from murmura.precision import in_bfloat16
 from murmura.synthesis.generators import Answer, Request
 
-TOKENS = 200  # most of a verdict, which is four short lines
 _ROWS = 16
 
 
@@ -22,25 +21,26 @@ class LocalJudge:
 
     Args:
         name: an alias, a folder or a Hugging Face id.
+        tokens: most of a verdict.
 
     Raises:
         ModelError: it cannot be loaded.
         ConfigError: its tokenizer has no chat template, so it was not made to be asked.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, tokens: int) -> None:
         loaded = models.load(name, "causal", "auto", "auto", None)
         if not loaded.tokenizer.chat_template:
             what = f"'{name}' has no chat template, so it was not made to be asked"
             raise ConfigError(what, where="--by", fix="Name an instruction model.")
         self._bank = bank_of(loaded, None)
         self._bank.load([self._bank.untrained])
-        self._tokenizer, self._name = loaded.tokenizer, name
+        self._tokenizer, self._name, self._tokens = loaded.tokenizer, name, tokens
 
     @property
     def described(self) -> Mapping[str, Any]:
         """See ``Generator``."""
-        return {"model": self._name, "max_tokens": TOKENS}
+        return {"model": self._name, "max_tokens": self._tokens}
 
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``."""
@@ -52,7 +52,7 @@ class LocalJudge:
                 self._tokenizer,
                 prompts,
                 [0] * len(wave),
-                [TOKENS] * len(wave),
+                [self._tokens] * len(wave),
                 rows=_ROWS,
                 bfloat16=in_bfloat16("auto", self._bank.device),
                 description="verdicts",

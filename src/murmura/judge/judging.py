@@ -51,7 +51,7 @@ class Transcript:
         self._answers: dict[str, str] = {}
         for number, line in enumerate(_lines(file), 1):
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode("utf-8"))
                 self._answers[row["key"]] = row["answer"]
             except (ValueError, KeyError, TypeError, RecursionError):
                 fix = "Move it away, and all is asked again."
@@ -69,7 +69,7 @@ class Transcript:
         atomic.append(self.file, (json.dumps(row, ensure_ascii=False) + "\n").encode())
 
 
-def _lines(file: Path) -> Iterator[str]:
+def _lines(file: Path) -> Iterator[bytes]:
     """Whole lines; the last one of a process that was killed may be torn, and what it was about is asked again."""
     if not file.exists():
         return
@@ -77,7 +77,7 @@ def _lines(file: Path) -> Iterator[str]:
     whole = held[: held.rfind(b"\n") + 1]
     if len(whole) < len(held):
         os.truncate(file, len(whole))
-    yield from whole.decode("utf-8").split("\n")[:-1]
+    yield from whole.split(b"\n")[:-1]
 
 
 def _key(described: Mapping[str, Any], asked: str) -> str:

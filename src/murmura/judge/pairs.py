@@ -15,9 +15,10 @@ from murmura.experiment.prepare import records_of
 from murmura.experiment.trained import Trained, adapter_of
 from murmura.experiment.validate import method_of
 from murmura.judge.judging import Compared
+from murmura.progress import say
 from murmura.report.content import capital
 from murmura.runs.folder import RunFolder
-from murmura.units import listing
+from murmura.units import listing, several
 
 
 def require_site(run: Path, other: Path | None, site: str | None) -> None:
@@ -90,7 +91,7 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
 def answered(
     run: Path, other: Path | None, asked: Sequence[Instruction], tokens: int, site: str | None = None
 ) -> list[Compared]:
-    """Both sides' answers, written greedily.
+    """Both sides' answers, written greedily, to questions that leave room for one.
 
     Args:
         other: the run that the first is compared with; None for its own model before training.
@@ -99,6 +100,7 @@ def answered(
 
     Raises:
         ConfigError: no such run is named, or it has no such site.
+        DataError: no question leaves room for an answer.
     """
     kept = [bool(RunFolder(one).sites_with_adapters) for one in (run, other) if one is not None]
     trained = Trained.load(run, site if kept[0] else None)
@@ -109,8 +111,14 @@ def answered(
         rival = Trained.load(other, site if kept[1] else None)
         written += rival.answers(asked, [rival.after], tokens)
     ours, theirs = written[: len(asked)], written[len(asked) :]
-    texts = [(one.text.strip(), two.text.strip()) for one, two in zip(ours, theirs, strict=True)]
-    return [
-        Compared(f"{record.instruction}\n\n{record.input}".strip(), *pair)
-        for record, pair in zip(asked, texts, strict=True)
+    found = [
+        Compared(f"{record.instruction}\n\n{record.input}".strip(), one.text.strip(), two.text.strip())
+        for record, one, two in zip(asked, ours, theirs, strict=True)
+        if all(each.ids or each.finished for each in (one, two))
     ]
+    if not found:
+        fix = "Give --questions FILE with shorter ones."
+        raise DataError("no question leaves room for an answer in the model's context", where=str(run), fix=fix)
+    if without := len(asked) - len(found):
+        say(f"{several(without, 'question')} left no room for an answer in the model's context: not judged")
+    return found

@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from murmura.config import names_user
 from murmura.errors import ConfigError, RunError
 from murmura.synthesis.generators import Answer, Request
 from murmura.synthesis.prompts import one_line
@@ -75,6 +76,9 @@ class Endpoint:
         self.refusal: RunError | None = None
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"'{url}' is not the address of a server", fix="Write one like http://localhost:8000/v1.")
+        if names_user(url):
+            fix = "Leave them out, and name an environment variable that holds a key."
+            raise ConfigError("a name or a password in the address would be written down in reports", fix=fix)
         if key_variable is not None and not os.environ.get(key_variable):
             fix = "Set it to the key, or name another one."
             raise ConfigError(f"the environment variable {key_variable} is empty", fix=fix)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from murmura.config import Section
+from murmura.config import Section, address
 from murmura.errors import nearest
 from murmura.tracking import TRACKERS
 
@@ -16,14 +15,6 @@ def _known(name: str) -> str:
     if name not in TRACKERS:
         raise ValueError(f"there is no tracker '{name}'. {nearest(name, TRACKERS)}")
     return name
-
-
-def _without_password(uri: str) -> str:
-    if "@" in urlsplit(uri).netloc:
-        raise ValueError(
-            "a password would be written into the run's folder; use MLFLOW_TRACKING_USERNAME and _PASSWORD"
-        )
-    return uri
 
 
 class TrackingConfig(Section):
@@ -37,7 +28,7 @@ class TrackingConfig(Section):
     """The project at Weights & Biases, the experiment at MLflow."""
     folder: str | None = None
     """Where trackers write what they keep on this disk; `tracking` in the run's folder if not given."""
-    mlflow_uri: Annotated[str, AfterValidator(_without_password)] | None = None
+    mlflow_uri: Annotated[str, address("MLFLOW_TRACKING_USERNAME and _PASSWORD")] | None = None
     """MLflow's tracking URI, such as https://HOST or sqlite:///FILE; if not given, mlflow.db in
     `folder`."""
 

@@ -116,6 +116,7 @@ def test_what_is_wrong_with_a_task_is_told_with_its_place(tmp_path):
     [
         ("unsafe_code: true\n", "runs programs that a model wrote in this very process"),
         ("generation_kwargs: {do_sample: true, temperature: 0.8}\n", "draws answers at random"),
+        ("generation_kwargs: {temperature: 0.7}\n", "draws answers at random"),  # which the harness takes to mean so
     ],
 )
 def test_what_is_not_measured_here_is_refused(tmp_path, lines, message):
@@ -127,6 +128,14 @@ def test_what_is_not_measured_here_is_refused(tmp_path, lines, message):
     )
     with pytest.raises(ConfigError, match=message):
         load([path])
+
+
+def test_answers_that_the_model_has_no_room_for_are_refused_before_any_is_written(tmp_path):
+    asked = load(write_tasks(tmp_path))
+    asked.require_room(None)
+    asked.require_room(10)  # eight tokens of an answer, one of the question, and one that the bank reads besides
+    with pytest.raises(ConfigError, match="tasks: visits: answers may have 8 tokens, and the model reads 8"):
+        asked.require_room(9)
 
 
 def test_names_are_held_against_the_harness(monkeypatch):
@@ -147,12 +156,19 @@ def test_a_group_is_the_mean_over_its_questions():
     assert figure("lm_eval.both.acc").words(found) == f"0.667 ({low:.3f}–{high:.3f}, n = 6)"
 
 
-def test_the_interval_of_a_mean_is_by_its_standard_error():
+def test_the_interval_of_a_mean_is_student_s_and_of_a_share_it_stays_one():
     scipy = pytest.importorskip("scipy.stats")
     singles = np.array([0.2, 0.9, 0.4, 0.7])
-    found = headline("mc", [TaskResult({"acc,none": singles.mean()}, {"acc,none": singles}, 4)])
-    low, high = scipy.norm.interval(0.95, singles.mean(), scipy.sem(singles))
-    assert (found["lm_eval.mc.acc_low"], found["lm_eval.mc.acc_high"]) == pytest.approx((low, high), abs=1e-6)
+    found = headline("mc", [TaskResult({"bleu,none": singles.mean()}, {"bleu,none": singles}, 4)])
+    low, high = scipy.t.interval(0.95, 3, singles.mean(), scipy.sem(singles))
+    assert (found["lm_eval.mc.bleu_low"], found["lm_eval.mc.bleu_high"]) == pytest.approx((low, high), abs=1e-6)
+    rare = np.array([0.0] * 19 + [0.4])
+    found = headline("mc", [TaskResult({"f1,none": rare.mean()}, {"f1,none": rare}, 20)])
+    assert found["lm_eval.mc.f1_low"] == 0
+    found = headline("mc", [TaskResult({"f1,none": 100 * rare.mean()}, {"f1,none": 100 * rare}, 20)])  # in per cent
+    assert found["lm_eval.mc.f1_low"] < 0 and found["lm_eval.mc.f1_high"] > 1
+    alike = np.full(4, 0.5)  # as of few questions by chance: that is not certain
+    assert headline("mc", [TaskResult({"f1,none": 0.5}, {"f1,none": alike}, 4)]) == {"lm_eval.mc.f1": 0.5}
 
 
 def test_a_metric_that_is_no_mean_has_no_interval():

@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from murmura.training.adapter import State
 
 _CONTEXT = 2048  # tokens, as the harness has it where a model does not say
+_ANSWER = 256  # most tokens of an answer, as the harness has it where a task does not say
+
+
+def longest(context: int | None) -> int:
+    """``ResidentModel.max_length`` of a model that was made for so many tokens."""
+    return (context or _CONTEXT) - 1
+
+
+def options_of(task: Any) -> dict[str, Any]:
+    """How a task wants answers to be written, as ``Request.of`` will understand it."""
+    return dict(normalize_gen_kwargs(getattr(task.config, "generation_kwargs", None) or {}, _ANSWER))
 
 
 class ResidentModel(TemplateLM):
@@ -44,7 +55,7 @@ class ResidentModel(TemplateLM):
     def max_length(self) -> int:
         """Most tokens of a text that the model reads to predict the next: one less than it was made for, since the bank
         reads the last one too."""
-        return (self.runtime.context or _CONTEXT) - 1
+        return longest(self.runtime.context)
 
     @property
     def eot_token_id(self) -> int:
@@ -147,7 +158,7 @@ class Request:
         Raises:
             RunError: the answer is to be drawn at random.
         """
-        known = normalize_gen_kwargs(options, 256)
+        known = normalize_gen_kwargs(options, _ANSWER)
         if known.get("do_sample"):
             raise RunError(
                 "the task draws answers at random, and here they are written greedily",

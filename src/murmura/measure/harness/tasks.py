@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from murmura.errors import ConfigError, DataError, nearest
-from murmura.measure.harness.figures import key
+from murmura.measure.harness.figures import SHARES, key
+from murmura.measure.statistics import Estimate
 from murmura.progress import phase
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ YAML = (".yaml", ".yml")
 _OURS = Path(__file__).with_name("own")  # for what the harness has a task whose data cannot be read any more
 _PREFERRED = ("acc_norm", "exact_match")
 _SEED = 1234  # of answered questions, the harness's own
-_NORMAL = 1.959964  # the normal distribution's 97.5 % point
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,24 @@ class HarnessSet:
     def _docs(self, task: Any) -> list[Any]:
         docs = task.eval_docs
         return [docs[place] for place in range(min(len(docs), self.limit or len(docs)))]
+
+    def require_room(self, context: int | None) -> None:
+        """Refuse tasks whose answers the model has no room for.
+
+        Args:
+            context: most tokens that it reads, the answer's too; None where that is not known.
+
+        Raises:
+            ConfigError: a task allows longer ones.
+        """
+        from murmura.measure.harness.resident import longest, options_of
+
+        for name, task in self.each.items():
+            most = options_of(task)["max_gen_toks"] if task.OUTPUT_TYPE == "generate_until" else 0
+            if most >= longest(context):
+                what = f"answers may have {most} tokens, and the model reads {longest(context)} with the question"
+                fix = "Leave it out, or give it a smaller max_gen_toks in a YAML file of your own."
+                raise ConfigError(what, where=f"{WHERE}: {name}", fix=fix)
 
     def measure(self, runtime: ModelRuntime, adapters: Sequence[State]) -> list[dict[str, Any]]:
         """For each adapter the figure of each task that was asked for (``figures.key``) with the number of questions
@@ -160,10 +177,9 @@ def headline(name: str, results: Sequence[TaskResult]) -> dict[str, Any]:
     singles = np.concatenate([one.singles[metric] for one in having])
     if np.isin(singles, (0, 1)).all():
         return told | {f"{told_as}_n": total}
-    if total < 2:
-        return told
-    half = _NORMAL * float(singles.std(ddof=1)) / sqrt(total)
-    return told | {f"{told_as}_low": value - half, f"{told_as}_high": value + half}
+    is_share = metric.partition(",")[0] in SHARES and 0 <= singles.min() <= singles.max() <= 1
+    over = Estimate.of(singles.tolist(), *((0.0, 1.0) if is_share else ()))
+    return told if over.low is None else told | {f"{told_as}_low": over.low, f"{told_as}_high": over.high}
 
 
 def load(
@@ -217,9 +233,8 @@ def _own(path: Path) -> dict[str, Any]:
     from lm_eval.tasks._yaml_loader import load_yaml
 
     if not path.is_file():
-        raise ConfigError(
-            "there is no such file", where=f"{WHERE}: {path}", fix="Paths are relative to the experiment."
-        )
+        fix = "Paths in an experiment are relative to its file, and those of --tasks to where you are."
+        raise ConfigError("there is no such file", where=f"{WHERE}: {path}", fix=fix)
     try:
         told = load_yaml(path, resolve_func=True)
     except Exception as error:  # whatever a file of somebody's own may do
@@ -256,7 +271,9 @@ def _loaded(manager: Any, spec: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _require(name: str, task: Any) -> None:
-    """Refuse what is not measured here."""
+    """Refuse what is not measured here, with no model."""
+    from murmura.measure.harness.resident import options_of
+
     where = f"{WHERE}: {name}"
     if not task.aggregation():
         raise ConfigError("the task has no metric", where=where, fix="Give its YAML file one, or leave it out.")
@@ -265,8 +282,7 @@ def _require(name: str, task: Any) -> None:
         raise ConfigError("the task runs programs that a model wrote in this very process", where=where, fix=fix)
     if getattr(task, "MULTIMODAL", False):
         raise ConfigError("the task shows pictures or plays sounds", where=where, fix="Leave it out.")
-    options = getattr(task.config, "generation_kwargs", None) or {}
-    if task.OUTPUT_TYPE == "generate_until" and options.get("do_sample"):
+    if task.OUTPUT_TYPE == "generate_until" and options_of(task).get("do_sample"):
         fix = "Leave it out, or set do_sample: false in a YAML file of your own."
         raise ConfigError("the task draws answers at random, and here they are written greedily", where=where, fix=fix)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import ModelSource, Section, Source
+from murmura.config import ModelSource, Section, Source, address
 from murmura.data.records import Kind
 from murmura.federation.method_config import Rounds
 from murmura.methods.site_level.config import SiteNoiseConfig
@@ -161,7 +161,7 @@ class PretextConfig(SiteNoiseConfig):
     """Expanded texts to write; 0: the model is trained on the seeds themselves, whatever the options below say."""
     generator: ModelSource = "smollm2-135m"
     """The causal model that writes them; with an endpoint, what that calls it."""
-    endpoint: str | None = None
+    endpoint: Annotated[str, address("endpoint_key")] | None = None
     """Address of an OpenAI-compatible server that writes them, such as http://localhost:8000/v1; if not given, the
     generator is loaded here. It is sent the seeds."""
     endpoint_chat: bool = False
