@@ -11,9 +11,11 @@ from murmura.augment.strategies import Chosen, FromPool, RandomRows, weigh
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, RunError
 from murmura.federation.wire.messages import Reply, decode, encode
+from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs import jsontext
 from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
+from murmura.tasks import INSTRUCTION
 from tests.retrieval.pools import make_pool, unit
 
 
@@ -241,6 +243,5 @@ def test_what_the_run_is_measured_with_is_found_in_the_pool_whatever_its_whitesp
     records = pool.records(range(12))
     held_out = Instruction(f" {records[0].instruction}", records[0].input, "another answer")
     others, asks = [records[3], Instruction("nowhere in the pool", "", "x")], [records[5].question, "nor is this"]
-    evaluation_set = SimpleNamespace(heldout=[held_out], nonmembers=others, asks=asks)
-    assert measured_with(pool, evaluation_set).tolist() == [0, 3, 5]
-    assert measured_with(pool, SimpleNamespace(heldout=[], nonmembers=[], asks=[])).tolist() == []
+    assert measured_with(pool, EvaluationSet(INSTRUCTION, [held_out], others, asks=asks)).tolist() == [0, 3, 5]
+    assert measured_with(pool, EvaluationSet(INSTRUCTION, [])).tolist() == []

@@ -13,6 +13,7 @@ from murmura.data.tokenising import (
     chat_template,
     left_open,
     plain_ids,
+    shortened,
     tokenise_all,
     tokenise_documents,
     tokenise_response,
@@ -241,3 +242,13 @@ def test_a_document_may_open_with_a_token_that_its_tokenizer_does_not_set(any_to
     assert left_open(item).ids == item.ids[:-1]
     [short] = tokenise_documents([Document(text)], any_tokenizer, 3, opened=True)
     assert left_open(short) == short
+
+
+def test_of_a_character_that_is_cut_through_nothing_stays(tokenizer):
+    text = "the fever stayed \u65e5\u672c"
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    found = [shortened(text, ids, most, tokenizer) for most in range(len(ids) + 1)]
+    assert found[-1] == text and not any("\N{REPLACEMENT CHARACTER}" in one for one in found)
+    assert all(text.startswith(one) for one in found) and len(set(found)) < len(found)
+    broken = "as it was \N{REPLACEMENT CHARACTER}"  # and what was there before is not touched
+    assert shortened(broken, tokenizer(broken, add_special_tokens=False).input_ids, 99, tokenizer) == broken

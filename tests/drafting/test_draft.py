@@ -115,6 +115,27 @@ def test_an_example_is_tried_three_times_with_other_demonstrations():
     assert len({prompts[0] for prompts in tried}) == 3
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_an_example_is_not_tried_again_with_what_it_was_tried_with(number):
+    """Two records, with an input and without one, are shown in one order."""
+    bench = fresh("no marker at all {n}")
+    [drafts] = draft(bench, orders(heart=records("heart", number)), CONFIG)
+    asked = [prompt for batch in bench.batches for _, prompt, _ in batch if not is_for_instruction(prompt)]
+    assert len(asked) == len(set(asked)) and drafts.counts["drafts.no_response"] == len({*map(task_of, asked)})
+    assert (len(asked) == drafts.counts["drafts.no_response"]) is (number == 2)
+
+
+def test_with_sampling_an_example_is_tried_again_with_the_same_records():
+    bench = fresh("no marker at all {n}")
+    draft(bench, orders(heart=HEART), replace(CONFIG, sampling=Sampling(0.7)))
+    asked = [prompt for batch in bench.batches for _, prompt, _ in batch if not is_for_instruction(prompt)]
+    assert len(asked) == 3 * len(set(asked))
+
+
+def task_of(prompt):
+    return next(words for words in prompt.split() if words.startswith("alpha"))
+
+
 def test_only_what_failed_is_tried_again():
     numbers = count()
 

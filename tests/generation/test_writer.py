@@ -175,10 +175,12 @@ def test_many_texts_one_after_the_other_stay_in_place(bank, tokenizer, monkeypat
     assert len(shifts) > 3
 
 
-def test_a_slot_that_is_no_number_spoils_no_other(bank, tokenizer):
-    whole = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6, rows=2)
+@pytest.mark.parametrize("how", [None, Sampling(), Sampling(0.9, 0.95, 40)])
+def test_a_slot_that_is_no_number_spoils_no_other(bank, tokenizer, how):
+    drawn = {"sampling": how, "streams": [Stream(0) / i for i in range(6)]} if how else {}
+    whole = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6, rows=2, **drawn)
     bank.flat[1] = float("nan")
-    found = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6, rows=2)
+    found = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6, rows=2, **drawn)
     assert [text for text, slot in zip(found, SLOTS, strict=True) if slot != 1] == [
         text for text, slot in zip(whole, SLOTS, strict=True) if slot != 1
     ]

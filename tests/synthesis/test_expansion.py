@@ -181,6 +181,13 @@ def test_a_model_of_this_process_writes_each_sample_by_itself(tmp_path, tokenize
     assert local.described == {"model": "", "max_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
+def test_a_prompt_that_leaves_no_room_is_told_as_that(tmp_path, tokenizer):
+    bench = writer(tokenizer)
+    long = [f"{seed} " + "the nurse came again and " * 400 for seed in SEEDS]
+    with pytest.raises(RunError, match=r"none of 18 texts can be used \(18: the endpoint did not take the prompt"):
+        expand(long, 6, tmp_path / "texts", Local(bench, max_tokens=12), STREAM)
+
+
 def test_a_model_of_this_process_says_what_it_ended_itself(tmp_path, tokenizer, monkeypatch):
     bench = writer(tokenizer)
 

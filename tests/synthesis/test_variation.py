@@ -137,6 +137,18 @@ def test_one_token_is_nothing_to_go_on_from_and_long_texts_are_cut(bench):
     assert cut.startswith(bench.tokenizer.decode(ids[:4])) and len(bench.tokenizer(cut).input_ids) < len(ids) - 4
 
 
+def test_what_follows_on_a_text_that_is_too_long_follows_on_what_was_read_of_it(bench, monkeypatch):
+    sentences = [f"{' '.join(WORDS[start : start + 6])}." for start in range(0, 54, 6)]
+    most = len(bench.prompt_ids(" ".join(sentences[:4])))
+    asked = scripted(bench, monkeypatch, "and so on")
+    streams = [stream for stream in (Stream(0) / i for i in range(30)) if not cuts_the_end(stream)]
+    found = Continue(bench, max_tokens=most, mended=False).vary([" ".join(sentences)] * len(streams), streams)
+    for one, (prompt, limit) in zip(found, asked, strict=True):
+        kept = one.removesuffix("and so on").strip()
+        assert limit > 3 and sentences[4] not in prompt and sentences[4] not in one
+        assert not kept or prompt.endswith(kept)
+
+
 def test_a_tail_that_is_not_written_again_is_gone(tokenizer):
     streams = [Stream(0) / i for i in range(8)]
     for stream, found in zip(streams, Continue(silent(tokenizer)).vary([TEXTS[0]] * 8, streams), strict=True):

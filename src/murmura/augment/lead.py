@@ -170,9 +170,7 @@ def _sum(before: int | None, more: int | None) -> int | None:
 def measured_with(pool: Pool, evaluation_set: EvaluationSet) -> Rows:
     """The rows of a pool that ask what the run is measured with, so that no site may train on them: held-out records,
     non-members, and questions of all kinds. int64, ascending."""
-    return asking(
-        pool, [*(one.subject for one in (*evaluation_set.heldout, *evaluation_set.nonmembers)), *evaluation_set.asks]
-    )
+    return asking(pool, evaluation_set.subjects)
 
 
 def asking(pool: Pool, texts: Iterable[str]) -> Rows:

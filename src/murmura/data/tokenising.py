@@ -148,6 +148,17 @@ def plain_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[
     return _with_bos(_ids_of(texts, tokenizer), _opening(tokenizer))
 
 
+def shortened(text: str, ids: Sequence[int], most: int, tokenizer: PreTrainedTokenizerBase) -> str:
+    """A text, of one that has more tokens than ``most`` the beginning, without a character that is cut through.
+
+    Args:
+        ids: its tokens.
+    """
+    if len(ids) <= most:
+        return text
+    return str(tokenizer.decode(list(ids[:most]), skip_special_tokens=True)).rstrip("\N{REPLACEMENT CHARACTER}")
+
+
 class _Reader:
     """What ``tokenise_all`` needs to know of a tokenizer, found out once."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.training.adapter import State
+
+_ORDERS = 20  # of records, before there is none that differs from earlier ones
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,14 @@ class _Task:
         attempts: at its input and response, so far.
         draft: once one of them could be used.
         dropped: no further attempt is made.
+        shown: the records of each attempt, in their order.
     """
 
     instruction: str
     attempts: int = 0
     draft: Instruction | None = None
     dropped: bool = False
+    shown: set[tuple[Instruction, ...]] = field(default_factory=set)
 
     @property
     def waits(self) -> bool:
@@ -160,15 +164,26 @@ class _Desk:
     def ask_examples(self) -> Iterator[_Attempt]:
         """One attempt for each instruction that waits for an example, while attempts are left."""
         for index, task in enumerate(self.tasks):
-            if task.waits and not self._examples_left:
-                self._drop(task, "no_response" if task.attempts else "not_tried")
-            if task.waits:
+            stream = self.order.stream / "example" / index / (task.attempts + 1)
+            shown = self._unlike(task, stream) if task.waits and self._examples_left else None
+            if shown is not None:
                 self.example_attempts += 1
                 task.attempts += 1
-                stream = self.order.stream / "example" / index / task.attempts
-                shown = alternating(self.shown, self.config.examples_shown, stream.python())
+                task.shown.add(tuple(shown))
                 prompt = partial(example_prompt, task=task.instruction, inputs=self.inputs)
                 yield _Attempt(shown, prompt, stream / "tokens", task)
+            elif task.waits:
+                self._drop(task, "no_response" if task.attempts else "not_tried")
+
+    def _unlike(self, task: _Task, stream: Stream) -> list[Instruction] | None:
+        """Records to show for it, not those of an earlier attempt in the same order, which would give the same answer;
+        None where no others are found."""
+        rng = stream.python()
+        for _ in range(_ORDERS):
+            shown = alternating(self.shown, self.config.examples_shown, rng)
+            if self.config.sampling is not None or tuple(shown) not in task.shown:
+                return shown
+        return None
 
     @property
     def _examples_left(self) -> int:

@@ -66,6 +66,7 @@ def choose(logits: torch.Tensor, sampling: Sampling | None, draws: torch.Tensor 
         sampling: None takes the likeliest token.
         draws: float64 [rows] in [0, 1), a number for each row. The token is where the cumulative probability, in the
             vocabulary's order, first exceeds it; so it depends on the row's own logits and number and on nothing else.
+            Of logits without probabilities, as some that are not numbers leave none, it is what is taken without draws.
 
     Returns:
         int64 [rows].
@@ -77,7 +78,8 @@ def choose(logits: torch.Tensor, sampling: Sampling | None, draws: torch.Tensor 
     # Where rounding puts the product at the very end, the last token with any probability is meant.
     last = cumulative[:, -1:]
     sought = torch.minimum(draws[:, None] * last, last.nextafter(torch.zeros_like(last)))
-    return torch.searchsorted(cumulative, sought, right=True)[:, 0]
+    drawn = torch.searchsorted(cumulative, sought, right=True)
+    return torch.where(last.isfinite(), drawn, logits.argmax(-1, keepdim=True))[:, 0]
 
 
 def filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:

@@ -68,6 +68,11 @@ class EvaluationSet:
         self.nonmembers = self.nonmembers or self.heldout
         self.reader = Reader(self.task.token_scores)
 
+    @property
+    def subjects(self) -> list[str]:
+        """What the run is measured with, in the words that a record with the same question would have."""
+        return [*(one.subject for one in (*self.heldout, *self.nonmembers)), *self.asks]
+
     def measure(self, runtime: ModelRuntime, adapters: Sequence[State]) -> list[Figures]:
         """Figures of each adapter on the held-out records, and on questions of other kinds if there are any."""
         figures = self.task.measure(runtime, self, adapters)

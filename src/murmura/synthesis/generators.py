@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -30,8 +31,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was written; None where the prompt was refused. ``finished`` is False where it was cut off, or may have
-    been."""
+    """What was written; None where the prompt was refused, or left no room to write. ``finished`` is False where it was
+    cut off, or may have been."""
 
     request: Request
     text: str | None
@@ -102,4 +103,8 @@ class Local:
                 halt=goes_round,
                 description="write samples",
             )
-            yield [Answer(request, one.text, one.finished) for request, one in zip(wave, written, strict=True)]
+            most = bench.context or math.inf
+            yield [
+                Answer(request, one.text if len(ids) < most else None, one.finished)
+                for request, ids, one in zip(wave, prompts, written, strict=True)
+            ]

@@ -20,7 +20,7 @@ FAULTS: dict[Fault, str] = {
     "empty": "nothing was written",
     "too_short": "a text had fewer than 4 words",
     "no_sentence": "a text was cut off before its first sentence was whole",
-    "refused": "the endpoint did not take the prompt",
+    "refused": "the endpoint did not take the prompt, or the generator has no room for an answer to it",
 }
 """The faults in words."""
 

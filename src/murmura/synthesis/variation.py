@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from murmura.data.tokenising import shortened
 from murmura.generation.loops import sentence_ends
 from murmura.generation.sampling import Sampling
 from murmura.generation.writer import Completion
@@ -58,6 +59,7 @@ class Continue:
         """See ``Variation``. A text of which nothing can be cut, since nothing would be left to go on from, stays as
         it is."""
         bench = self._runtime
+        texts = [shortened(text, bench.prompt_ids(text), self._most, bench.tokenizer) for text in texts]
         cuts = [self._cut(text, stream) for text, stream in zip(texts, streams, strict=True)]
         changed = [(i, cut) for i, cut in enumerate(cuts) if cut]
         prompts, limits = [cut.prompt for _, cut in changed], [cut.limit for _, cut in changed]
@@ -149,5 +151,4 @@ class Paraphrase:
 
     def _cut(self, text: str) -> str:
         tokenizer = self._runtime.tokenizer
-        ids = tokenizer(text, add_special_tokens=False).input_ids
-        return text if len(ids) <= self._most else str(tokenizer.decode(ids[: self._most], skip_special_tokens=True))
+        return shortened(text, tokenizer(text, add_special_tokens=False).input_ids, self._most, tokenizer)

@@ -358,7 +358,7 @@ def test_a_substitute_takes_the_place_of_the_synthetic_records(bench, tmp_path, 
     items = [*records("skin", 12), Instruction("too long", "", "word " * 400)]
     config = FewFedPITConfig(substitute=public(tmp_path, items), keep=4)
     cohort = Cohort(sites(), bench, Ask("improve", 1), Stream(0))
-    each = Substitute.load(config).draw(bench, [site.name for site in cohort.sites], Stream(0) / "round" / 1)
+    each = Substitute.load(config, []).draw(bench, [site.name for site in cohort.sites], Stream(0) / "round" / 1)
     shared = {"adapter": bench.bank.initial(Stream(0)), "lr": 1e-3}
     replies = FewFedPIT(config).improve(cohort, Ask("improve", 1, shared, each))
     allowed = {tuple(bench.reading.tokenise([item])[0].ids) for item in items[:12]}
@@ -380,6 +380,16 @@ def test_a_substitute_that_is_too_small_is_refused(bench, tmp_path):
     method = FewFedPIT(FewFedPITConfig(substitute=public(tmp_path, records("skin", 3)), keep=4))
     with pytest.raises(ConfigError, match=r"has 3 records.*Lower method\.keep"):
         perform(method, bench, tmp_path / "run")
+
+
+def test_what_the_run_is_measured_with_is_no_substitute(tmp_path, capsys):
+    items = records("skin", 6)
+    config = FewFedPITConfig(substitute=public(tmp_path, items), keep=4)
+    measured = [f"  {items[0].subject}", items[4].subject]  # whatever the white space
+    assert Substitute.load(config, measured).records == [*items[1:4], items[5]]
+    assert "2 public records are ones that the run is measured with" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"has 3 records"):
+        Substitute.load(config, [item.subject for item in items[:3]])
 
 
 def test_a_substitute_that_is_missing_is_found_out_before_the_first_round(bench, tmp_path):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.data.records import Document
 from murmura.errors import DataError, PrivacyError
 from murmura.methods.pretext import evolution as evolution_module
 from murmura.methods.pretext.ballots import require_allowed
@@ -75,7 +74,7 @@ def evolution(tmp_path, fleet, *, distributed_noise=False, **options):
         note=noted.__setitem__,
         event=events.append,
         note_privacy=told.append,
-        evaluation_set=SimpleNamespace(heldout=[Document("one two three 7")]),
+        evaluation_set=SimpleNamespace(subjects=["one two three 7"]),
         runtime=SimpleNamespace(tokenizer=Words(), resources=SimpleNamespace(encoder=lambda option: Vectors())),
     )
     found = Evolution(config, server, fleet, distributed_noise=distributed_noise)

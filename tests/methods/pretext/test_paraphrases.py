@@ -38,7 +38,7 @@ def test_a_site_that_sends_more_paraphrases_than_it_may_is_left_out(monkeypatch)
     engine = Scripted(lambda site, ask: Reply(site, {"texts": texts[site]}))
     fleet = Fleet(engine, [build(config)], Ledger(), Stream(0))
     server = SimpleNamespace(
-        evaluation_set=SimpleNamespace(heldout=[]), stream=Stream(0), runtime=SimpleNamespace(another=lambda _: None)
+        evaluation_set=SimpleNamespace(subjects=[]), stream=Stream(0), runtime=SimpleNamespace(another=lambda _: None)
     )
     server.journal = journals()
     assert gathered(config, server, fleet) == ["one", "two", "four"]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.data.records import Document
 from murmura.data.tokenising import Tokenised
 from murmura.errors import RunError
 from murmura.experiment.forecast.dry_run import dry_run
@@ -131,7 +130,7 @@ def world(tmp_path, tokenizer, fleet, model=None, **options):
         event=events.append,
         count=counts.update,
         note_privacy=lambda figures: None,
-        evaluation_set=SimpleNamespace(heldout=[Document("the fever of child 7")]),
+        evaluation_set=SimpleNamespace(subjects=["the fever of child 7"]),
         runtime=SimpleNamespace(
             tokenizer=tokenizer, another=another, resources=SimpleNamespace(encoder=lambda option: Vectors())
         ),

@@ -42,7 +42,7 @@ def test_a_text_of_which_nothing_is_left_makes_room_for_another():
 def test_what_the_run_is_measured_with_is_no_candidate(config, capsys):
     assert public_texts(config, ["another text"]) == TEXTS
     assert public_texts(config, ["  one two\tthree 3", *TEXTS[5:]]) == [*TEXTS[:3], TEXTS[4]]
-    assert "26 public texts are held-out ones too" in capsys.readouterr().err
+    assert "26 public texts are ones that the run is measured with" in capsys.readouterr().err
     with pytest.raises(DataError, match="every public text is one that the run is measured with"):
         public_texts(config, TEXTS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 from murmura.data.loading import load_records
@@ -13,6 +13,7 @@ from murmura.federation.wire.messages import Payload
 from murmura.methods.fewfedpit.config import SyntheticConfig
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import say
+from murmura.retrieval.texts import text_hash
 from murmura.streams import Stream
 
 PUBLIC = "public"  # the field of an ask
@@ -31,15 +32,21 @@ class Substitute:
     keep: int
 
     @classmethod
-    def load(cls, config: SyntheticConfig) -> Substitute:
+    def load(cls, config: SyntheticConfig, measured_with: Iterable[str]) -> Substitute:
         """Read the records of an experiment.
+
+        Args:
+            measured_with: questions that the run is measured with; records that ask one are left out.
 
         Raises:
             DataError: they cannot be read.
             ConfigError: there are too few.
         """
         assert config.substitute is not None
-        records = load_records(config.substitute, Instruction).records
+        found, withheld = load_records(config.substitute, Instruction).records, {*map(text_hash, measured_with)}
+        records = [record for record in found if text_hash(record.subject) not in withheld]
+        if len(records) < len(found):
+            say(f"{len(found) - len(records)} public records are ones that the run is measured with, and are left out")
         if len(records) < config.keep:
             what = f"the substitute has {len(records)} records, a site trains on {config.keep}"
             raise ConfigError(what, where=config.substitute, fix="Lower method.keep, or give more public records.")

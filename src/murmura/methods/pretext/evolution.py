@@ -151,7 +151,7 @@ def starting(config: PretextConfig, server: Server) -> list[str]:
     Raises:
         DataError: as ``population.public_texts``, or each text is cut within its first sentence.
     """
-    texts = population.public_texts(config, [record.text for record in server.evaluation_set.heldout])
+    texts = population.public_texts(config, server.evaluation_set.subjects)
     stream, mended = server.stream / "population" / 1, config.torn == "mended"
 
     def fit(some: Sequence[str]) -> list[str]:

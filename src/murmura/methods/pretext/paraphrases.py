@@ -36,7 +36,7 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     Raises:
         DataError: there are no public texts to bound logits by.
     """
-    texts = public_texts(config, [record.text for record in server.evaluation_set.heldout])
+    texts = public_texts(config, server.evaluation_set.subjects)
     read = (server.stream / "bounds").python().sample(texts, min(_READ, len(texts)))
     with phase("score"):
         low, high = logit_bounds(server.runtime.another(OPTION), read)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from murmura.data import tokenising
 from murmura.data.loading import load_records
 from murmura.data.records import Document
 from murmura.errors import DataError
@@ -56,7 +57,7 @@ def public_texts(config: PretextConfig, measured_with: Iterable[str]) -> list[st
         fix = "Name another file."
         raise DataError("every public text is one that the run is measured with", where=config.public, fix=fix)
     if len(kept) < len(texts):
-        say(f"{len(texts) - len(kept)} public texts are held-out ones too, and are not drawn")
+        say(f"{len(texts) - len(kept)} public texts are ones that the run is measured with, and are not drawn")
     return kept
 
 
@@ -109,7 +110,7 @@ def shortened(texts: Sequence[str], tokenizer: Any, most: int, *, mended: bool) 
     repair = prompts.mended if mended else str.strip
     ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [
-        text if len(own) <= most else repair(str(tokenizer.decode(own[:most], skip_special_tokens=True)))
+        text if len(own) <= most else repair(tokenising.shortened(text, own, most, tokenizer))
         for text, own in zip(texts, ids, strict=True)
     ]
 
