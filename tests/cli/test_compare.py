@@ -55,7 +55,9 @@ def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     out, few = tmp_path / "out", ("--seeds", "1", "--out", tmp_path / "out")
     assert compare(file, *few).exit_code == 0
     more = compare(file, "--seeds", "2", "--dry-run", "--time", "--out", out)
-    assert "FedAvg: 2 runs (1 finished), rate" in more.stdout and re.search(r"about .+ left\n", more.stdout)
+    assert "FedAvg: 2 runs (1 finished), rate" in more.stdout and re.search(r"about .+ left, or less\n", more.stdout)
+    beside = compare(file, "--seeds", "2", "--dry-run", "--time", "--jobs", "2", "--out", out)
+    assert re.search(r", \d.+ to .+ left, or less\n", beside.stdout)
     every = compare(file, *few, "--dry-run", "--time")
     assert "FedAvg: 1 run (1 finished)" in every.stdout and every.stdout.endswith(f"seed 0, kept in {out}\n")
 

@@ -131,3 +131,13 @@ def test_a_full_disk_is_told(comparison, tmp_path):
     (tmp_path / "out").write_text("")  # no folder can be made in a file
     with pytest.raises(CheckpointError, match=r"out/search: the runs of a comparison cannot be kept.*the same command"):
         jobs.work(comparison().searches[:1], 1, str)
+
+
+def test_a_search_keeps_nothing_for_an_audit_and_makes_next_to_nothing_of_personal_models(comparison, table):
+    """But its sites train on the same records: canaries are among them, and what is set apart is not."""
+    table |= {"audit": {"canaries": 2, "keep": True}, "personal": {"steps": 9, "heldout": 0.25}}
+    audited = comparison(arms=[{"name": "audited"}])
+    [searched, run] = (one.experiment for one in (audited.searches[0], audited.runs({"audited": RATES[0]})[0]))
+    assert (run.audit.keep, run.personal.steps) == (True, 9)
+    assert (searched.audit.keep, searched.personal.steps) == (False, 1)
+    assert (searched.audit.canaries, searched.personal.heldout) == (2, 0.25)

@@ -123,7 +123,9 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
         typer.echo(f"Not known here{whose}: {what}")
     seeds = comparison.config.chosen_seeds
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    lasts = f", about {duration(left / jobs)} {'left' if finished else 'in all'}" if left else ""
+    # Runs side by side share cores, and those of the search measure less than others.
+    between = f"about {duration(left)}" if jobs == 1 else f"{duration(left / jobs)} to {duration(left)}"
+    lasts = f", {between} {'left' if finished else 'in all'}, or less" if left else ""
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
 
 

@@ -77,6 +77,9 @@ class Job:
             tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
             tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.total_rounds}
             tables["evaluation"] |= {"sample": 0} if self.arm.experiment.task.writes else {}
+            tables["audit"] = {key: value for key, value in tables.get("audit", {}).items() if key != "keep"}
+            if "personal" in tables:  # what it sets apart stays apart, and nobody reads what it trains
+                tables["personal"]["steps"] = 1
         return tables
 
     @property

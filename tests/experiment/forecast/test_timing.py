@@ -15,6 +15,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.report.terminal import facts
 from murmura.training import loop
 from tests.experiment.small import ATTACKED, experiment, write_data
+from tests.measure.harness.small import write_tasks
 
 
 @pytest.fixture
@@ -39,6 +40,32 @@ def test_what_is_done_is_counted_as_often_as_it_is_done(planned):
     assert found["tokens to measure"][1] == 3
     alone = {one.what: one for one in planned({"rounds": 3, "name": "local"}, evaluation=options).work}
     assert alone["held-out records to read"].total == 3 * 2 * 4
+
+
+def test_what_is_measured_at_the_end_alone_is_counted_once(planned):
+    plain, found = (
+        {one.what: one for one in planned({"rounds": 3}, evaluation={"sample": 2, "memorisation": also}).work}
+        for also in (False, True)
+    )
+    assert found["tokens to measure"] == plain["tokens to measure"]
+    apart = found["tokens to measure memorisation"]
+    assert apart.total == apart.count > 0 == plain["tokens to measure memorisation"].total
+
+
+def test_what_an_audit_measures_is_counted(planned):
+    found = {one.what: one for one in planned({"rounds": 2}, audit={"canaries": 3, "candidates": 4}).work}
+    plain = {one.what: one for one in planned({"rounds": 2}).work}
+    assert found["candidates of canaries to read"].count == 12
+    assert found["records to attack"].count == plain["records to attack"].count  # which canaries are not
+
+
+def test_questions_of_tasks_are_told_and_not_tried(planned, tmp_path):
+    pytest.importorskip("lm_eval")
+    asked = {"tasks": write_tasks(tmp_path), "limit": 2, "only_last": True}
+    made = planned({"rounds": 3}, evaluation={"benchmarks": asked})
+    [found] = [one for one in made.work if one.what == "questions of tasks"]
+    assert (found.count, found.times, found.attempt) == (4, 1, None)
+    assert not [one for one in planned({"rounds": 3}).work if one.what == "questions of tasks"]
 
 
 def test_what_else_is_done_with_texts_is_tried_with_a_few(planned, monkeypatch):

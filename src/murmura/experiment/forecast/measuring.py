@@ -38,18 +38,25 @@ class MeasuringForecast:
         if records is None:
             return
         models = len(records.planted.sites) if self.plan.method.keeps_adapters else 1
-        yield self._part("tokens to measure", self._tokens(records, models), "evaluation.sample", token)
+        tokens, apart = self._tokens(records, models)
+        yield self._part("tokens to measure", tokens, "evaluation.sample", token)
+        yield self._part("tokens to measure memorisation", apart, "evaluation.memorisation", token, 1)
         heldout = len(records.public.heldout)
         yield self._part("held-out records to read", heldout * models, "data.heldout_records", self._record)
         if self.cohort is not None:
             scored = self._scored(records, models)
             yield self._part("records to attack", scored, "evaluation.attack_records", self._record)
+        canaries = self.plan.experiment.audit.canaries * self.plan.experiment.audit.candidates
+        yield self._part("candidates of canaries to read", canaries, "audit.canaries", self._record)
         if asked is not None:
             options = sum(len(question.options) for question in asked.choices)
             yield self._part("options to read", options * models, "evaluation.choices", self._record)
             benchmarks, tokens = self.config.benchmarks, models * sum(one.tokens for one in asked.benchmarks)
             times = 1 if benchmarks and benchmarks.only_last else self.times
             yield self._part("tokens for benchmarks", tokens, "evaluation.benchmarks", token, times)
+            if asked.harness:  # each task has its own way to ask
+                questions = len(asked.harness.questions) * models
+                yield self._part("questions of tasks", questions, "evaluation.benchmarks.tasks", None, times)
 
     def _part(self, what: str, count: int, option: str, attempt: Any, times: int | None = None) -> Work:
         return Work(what, "measuring", count, attempt, times or self.times, option, at_most=True)
@@ -59,24 +66,24 @@ class MeasuringForecast:
         to be as long."""
         return read_one(self.plan.experiment.task, trial)
 
-    def _tokens(self, records: Records, models: int) -> int:
-        """Most tokens written each time, of members the longest."""
+    def _tokens(self, records: Records, models: int) -> tuple[int, int]:
+        """Most tokens written each time; and once, to see what was memorised, of members the longest."""
         context, _ = self.plan.complete
         if not self.plan.experiment.task.writes:
-            return 0
+            return 0, 0
         people, sample, tokenizer = records.planted, self.config.sample, context.model.tokenizer
         tokens = models * sum(_lengths(people.heldout[:sample], tokenizer))
         if not self.config.memorisation:
-            return tokens
+            return tokens, 0
         private = sorted(_lengths([r for site in people.sites for r in site.records], tokenizer), reverse=True)
-        return tokens + models * sum(_lengths(people.nonmembers[:sample], tokenizer)) + sum(private[:sample])
+        return tokens, models * sum(_lengths(people.nonmembers[:sample], tokenizer)) + sum(private[:sample])
 
     def _scored(self, records: Records, models: int) -> int:
         """Most records that are scored to attack what one round has made."""
         config, people, cohort = self.config, records.planted, self.cohort or 0
         if not config.attacks:
             return 0
-        members = sum(len(site.records) for site in people.sites)
+        members = sum(len(site.records) for site in records.people.sites)  # canaries are measured by themselves
         others = min(config.attack_records, len(people.nonmembers or people.heldout))
         uploads = min(config.uploads, cohort) if self.plan.method.uploads_are_heard else 0
         return (models + uploads) * others + (2 if uploads else 1) * min(config.attack_records, members)
