@@ -196,6 +196,17 @@ def test_a_site_speaks_with_no_server_whose_certificate_another_authority_signed
     assert upstream.reached == []
 
 
+def test_certificates_are_believed_by_who_keeps_to_the_standard(made, tmp_path):
+    """As Python does by itself from 3.13 on."""
+    upstream, make = made
+    url = f"{make().base_url}{PULL}"
+    local = f"https://127.0.0.1:{upstream.port}{PULL}"
+    for at, authority in ((url, tmp_path / "ca.crt"), (local, upstream.certificate)):
+        strict = ssl.create_default_context(cafile=str(authority))
+        strict.verify_flags |= ssl.VERIFY_X509_STRICT
+        assert httpx.post(at, content=b"x", verify=strict).status_code == 200
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_site_is_told_once_why_the_server_is_out_of_reach_and_that_it_is_reached(made, tmp_path, is_there):
     _, make = made

@@ -1,4 +1,7 @@
-"""Keys and certificates of a federation: its own authority, its server, and what each site is known by to Flower."""
+"""Keys and certificates of a federation: its own authority, its server, and what each site is known by to Flower.
+
+Certificates name their own key and their issuer's, as RFC 5280 has it: from 3.13 on Python believes no others.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,9 @@ def new_server(certificate: Path, key: Path, hosts: Sequence[str], authority: Pa
         raise ConfigError(what, where=str(authority), fix="Name the folder that `federation new` has made.") from None
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     private = ec.generate_private_key(ec.SECP256R1())
-    made = _for_server(private, hosts, issuer.subject, _DAYS["server"]).sign(signer, SHA256())
+    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    begun = _for_server(private, hosts, issuer.subject, _DAYS["server"])
+    made = begun.add_extension(signed_by, critical=False).sign(signer, SHA256())
     _write(key, _private(private), private=True)
     _write(certificate, made.public_bytes(Encoding.PEM), private=False)
 
@@ -124,6 +129,7 @@ def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _EARLY)
         .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
