@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from murmura.errors import RunError
 from murmura.experiment.server_side import ServerSide
 from murmura.federation.membership import Membership
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.answer import Host
-from murmura.federation.wire.messages import Failure, Reply
+from murmura.federation.wire.messages import VERSION, Failure, Reply
 from murmura.streams import Stream
 from tests.federation.world import make_sites
 
@@ -99,11 +100,35 @@ def test_one_that_cannot_come_back_is_left_out_until_it_can(world, verb, how):
     assert "site site-1 takes part again" in arrive(world, "site-1", round=2)
 
 
-def test_one_of_another_version_stops_nobody(world):
-    begin(world)
-    told = {"versions": {"murmura": "0", "messages": 10**6}, "kind": "instruction", "records": 1}
-    world.engine.bends["site-1", "join"] = lambda reply: Reply(reply.site, told)
-    assert "could not come back" in arrive(world, "site-1") and "site-1" in world.fleet.barred
+OF_ITSELF = {"versions": {"murmura": "0", "messages": VERSION}, "kind": "instruction", "records": 1}
+OTHERS = {
+    "version": ({"versions": {"murmura": "0", "messages": 10**6}}, "the same version of Murmura on both sides"),
+    "kind": ({"kind": "\x1b[2Jlies" * 100}, "records of another kind than 'instruction'"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_one_of_another_version_or_kind_stops_nobody_and_is_not_quoted(world, case):
+    said, told = OTHERS[case]
+    world.engine.bends["site-1", "join"] = lambda reply: Reply(reply.site, OF_ITSELF | said)
+    begin(world, quorum=2)
+    assert world.fleet.joined == ["site-0", "site-2"] == world.server.may_answer(NAMES, set())
+    assert told in arrive(world)  # it is asked again each round
+    world.engine.bends.clear()
+    assert "site site-1 takes part" in arrive(world, round=2)
+    world.engine.bends["site-1", "join"] = lambda reply: Reply(reply.site, OF_ITSELF | said)
+    again = arrive(world, "site-1", round=3)
+    assert told in again and len(again) < 300 and "site-1" in world.fleet.barred
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_is_the_same_with_all_sites_is_told_where_no_run_begins(world, case):
+    said, told = OTHERS[case]
+    for site in NAMES:
+        world.engine.bends[site, "join"] = lambda reply: Reply(reply.site, OF_ITSELF | said)
+    with pytest.raises(RunError, match=told) as error:
+        begin(world, quorum=1)
+    assert "lies" not in str(error.value)
 
 
 def test_one_that_cannot_keep_a_round_stops_nobody(world):

@@ -102,7 +102,7 @@ class ServerSide:
             quorum: sites that are enough to begin with; None: all.
 
         Raises:
-            RunError: too few sites answer, or one is not of this run's kind or version.
+            RunError: too few sites answer as sites of this run.
         """
         answered = self._joined(self.fleet.sites, known)
         missing = [site for site in self.fleet.sites if site not in answered]
@@ -139,15 +139,7 @@ class ServerSide:
         if self.method.protects == "record":
             for site, told in each.items():  # as a tensor, of as many bytes whatever the number: these are published
                 told["records"] = torch.tensor([self.server.sizes[site]])
-        for reply in self.fleet.ask("join", sites, each, refused=_incomplete, experiment=self.digest):
-            if reply["versions"]["messages"] != VERSION:
-                what = f"the site speaks version {reply['versions']['messages']} of the messages, the server {VERSION}"
-                fix = "Install the same version of Murmura on both sides."
-                raise RunError(what, where=f"site {reply.site}", fix=fix)
-            kind = self.monitor.evaluation_set.task.kind
-            if reply["kind"] != kind:
-                what = f"the site has records of the kind '{reply['kind']}', the run is about '{kind}'"
-                raise RunError(what, where=f"site {reply.site}")
+        for reply in self.fleet.ask("join", sites, each, refused=self._barring, experiment=self.digest):
             answered.append(reply.site)
             if reply.site not in self.fleet.joined:
                 self.fleet.joined.append(reply.site)
@@ -157,14 +149,31 @@ class ServerSide:
             self.monitor.sizes = sizes
         return answered
 
+    def _barring(self, reply: Reply) -> str | None:
+        """As ``_unfit``; such a site is not asked, but to join again."""
+        if why := _unfit(reply, self.monitor.evaluation_set.task.kind):
+            self.fleet.barred[reply.site] = f"it did not join: {why}"
+        return why
 
-def _incomplete(reply: Reply) -> str | None:
-    """Why what a site says of itself when it joins is not what it should be; None where it is."""
+
+def _unfit(reply: Reply, kind: str) -> str | None:
+    """Why a site is none of this run, by what it says of itself when it joins, in words that quote nothing of it; None
+    where it is one.
+
+    Args:
+        kind: of the records that the run is about.
+    """
     fields, versions = reply.fields, reply.fields.get("versions")
     is_told = isinstance(versions, Mapping) and is_count(versions.get("messages"))
     is_told = is_told and isinstance(fields.get("kind"), str)
     has_records = "records" not in fields or is_count(fields["records"], 1)
-    return None if is_told and has_records else "it does not say what it should of itself"
+    if not (is_told and has_records):
+        return "it does not say what it should of itself"
+    if fields["versions"]["messages"] != VERSION:
+        return "it speaks another version of the messages; install the same version of Murmura on both sides"
+    if fields["kind"] != kind:
+        return f"it has records of another kind than '{kind}', which the run is about"
+    return None
 
 
 def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -> ServerSide:

@@ -49,7 +49,7 @@ class Fleet:
         activity: is told what goes on.
         answering: the sites that have answered what they were asked last.
         joined: those that have joined; empty before any has.
-        barred: why a site is not asked, though it is there: it came back and could not take part.
+        barred: why a site is not asked, though it is there: it could not take part when it came.
         at_sites: seconds that it has waited for answers in this round, but for what was asked to measure.
         took_part: the sites of whose replies the round is made.
         stores: what sites keep of it.
