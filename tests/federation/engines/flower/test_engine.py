@@ -190,6 +190,30 @@ def test_what_flower_lost_is_handed_over_again_as_the_same_bytes_once_the_site_i
     assert one.pushed[2] == one.pushed[0] and len(one.pushed) == 3
 
 
+def test_a_second_outage_counts_by_itself(made, monkeypatch):
+    monkeypatch.setattr("murmura.federation.engines.flower.engine._AGAIN", 0.1)
+    engine, carrier = made
+    lost = iter([0, 1.2])  # seconds that it is on its way before; patience is less
+
+    def answer(number, site, head):
+        after = next(lost, None)
+        if after is None:
+            return plainly(number, site, head)
+        time.sleep(after)
+        return [({"failed": number, "code": 5, "why": "no heartbeat"}, b"")]
+
+    one = carrier(answer)
+    assert list(engine.ask(Ask("train", 1), ["a"])) == [Reply("a", {"n": 1})] and len(one.pushed) == 3
+
+
+def test_a_site_to_which_nothing_gets_is_gone_however_often_it_is_handed_over(made, monkeypatch):
+    monkeypatch.setattr("murmura.federation.engines.flower.engine._AGAIN", 0.4)
+    engine, carrier = made
+    one = carrier(lambda n, site, head: [({"failed": n, "code": 5, "why": "no heartbeat"}, b"")])
+    [gone] = engine.ask(Ask("train", 1, seconds=30), ["a"])
+    assert isinstance(gone, Failure) and gone.why != LATE and len(one.pushed) > 1
+
+
 def test_how_long_a_site_was_away_before_flower_noticed_counts(made):
     engine, carrier = made
     engine._patience = 61.0

@@ -37,8 +37,9 @@ class _Errand:
     """One ask to one site, until it is answered.
 
     Args:
+        handed: when it was handed over last.
         lost: when Flower lost it, or its answer; None while it is on its way.
-        since: when that was the first time.
+        since: when that was the first time since it was last on its way for a while.
     """
 
     site: str
@@ -46,12 +47,20 @@ class _Errand:
     seconds: float
     answer: bytes | None = None
     failed: str | None = None
+    handed: float = 0.0
     lost: float | None = None
     since: float = 0.0
 
     @property
     def is_over(self) -> bool:
         return self.answer is not None or self.failed is not None
+
+    def lose(self) -> None:
+        """Note that Flower has lost it. Where that is of another outage, and not because it does not get there at all,
+        it counts anew."""
+        self.lost = time.monotonic()
+        if not self.since or self.lost - self.handed > _AGAIN:
+            self.since = self.lost
 
 
 class FlowerEngine:
@@ -161,6 +170,7 @@ class FlowerEngine:
     def _hand_over(self, number: int) -> None:
         errand = self._errands[number]
         if self._line is not None and not errand.is_over:
+            errand.handed = time.monotonic()
             head = {"number": number, "node": self._nodes[errand.site], "seconds": errand.seconds + _SPARE}
             self._tell(head, errand.message)
 
@@ -293,7 +303,7 @@ class FlowerEngine:
                 if "answered" in head:
                     errand.answer = message
                 elif head.get("code") in _LOST:
-                    errand.lost, errand.since = now, errand.since or now
+                    errand.lose()
                 else:
                     why = str(head.get("why") or "")
                     why = why if why.isprintable() else ""  # a site's own client may have said it
