@@ -91,10 +91,12 @@ def test_it_is_in_the_run_no_more_once_the_server_reckons_with_another_number(to
     sites = [Site(name, instructions(3, 1), kept=SiteStore(tmp_path / name, name)) for name in ("a", "b")]
     host = Host(sites, verbs, make_workbench(tokenizer), Stream(0), run=None)
 
-    def ask(verb, **numbers):
+    def ask(verb, run="r", **numbers):
         each = {name: {"resumed": False, "records": torch.tensor([one])} for name, one in numbers.items()}
-        answers = host.answer(Ask(verb, 0, {"experiment": ""}, each, run="r"), ["a", "b"])
+        answers = host.answer(Ask(verb, 0, {"experiment": ""}, each, run=run), ["a", "b"])
         return sorted(one.site for one in answers if isinstance(one, Reply))
 
     assert ask("join", a=3, b=3) == ask("commit") == ["a", "b"]
     assert ask("join", a=200, b=3) == ask("commit") == ["b"]  # of which the server was told to reckon otherwise
+    assert ask("join", "another", a=3, b=3) == ask("commit", "another") == []  # it has left one, and joins no second
+    assert ask("join", a=3, b=3) == ask("commit") == ["a", "b"]

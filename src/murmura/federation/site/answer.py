@@ -212,7 +212,8 @@ class Host:
         answered as often as it may, or its budget does not allow it. Where it may, all that counts has the answer."""
         if site.rejection is not None:
             return RefusedError(site.rejection, where=f"site {site.name}", fix=OWNERS)
-        if site.run != ask.run and not (site.run is None and ask.verb == _JOIN):
+        may_join = ask.verb == _JOIN and site.run in (None, ask.run)
+        if not may_join and (site.left or site.run != ask.run):
             return self._of_another(ask, site)
         run, verbs = ask.run, owner(self.verbs, ask.verb)
         most, more, notes = verbs.answers(ask.verb), False, list[str]()
@@ -243,11 +244,12 @@ class Host:
         return None
 
     def _of_another(self, ask: Ask, site: Site) -> MurmuraError:
-        """Why a site does not answer a run that it has not joined. A process joins one run, whatever its owner allows:
-        else a server could have it forget one that it is in the midst of."""
+        """Why a site does not answer a run that it has not joined, or has left. A process joins one run, whatever its
+        owner allows: else a server could have it forget one that it is in the midst of."""
         joined = "no run yet" if site.run is None else f"run '{site.run}'"
         if site.run is None or ask.verb != _JOIN:
-            return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}")
+            left = ", and takes no further part in it" if site.left else ""
+            return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}{left}")
         try:
             site.runs.require(ask.run)
         except MurmuraError as error:

@@ -32,6 +32,7 @@ class Site:
         records: its private records, of one kind, all of which fit the model.
         apart: more of them, which nobody trains on or counts (``[personal]``): its own models are measured with them.
         run: the id of the run that it has joined; None: none yet.
+        left: whether it takes part in that run no more, until it joins it again. It joins no other.
         rejection: why its owner does not allow the run; None if it is allowed.
         runs: those that it has answered, in earlier processes too.
         store: what it keeps to itself between rounds; a payload.
@@ -67,6 +68,7 @@ class Site:
     unkept: dict[int, str] = field(default_factory=dict)
     apart: Sequence[Any] = ()
     agreed: frozenset[str] | None = None
+    left: bool = False
 
     @property
     def size(self) -> int:
@@ -133,13 +135,13 @@ class Site:
 
     def join(self, run: str) -> None:
         """Take part in a run from now on, and in no other."""
-        self.run = run
+        self.run, self.left = run, False
         if self.masking is not None:
             self.masking.run = run
 
     def leave(self) -> None:
-        """Take part in no run until it joins one."""
-        self.run = None
+        """Take no further part in its run until it joins that one again."""
+        self.left = True
 
     def commit(self, round: int) -> None:
         """Keep the store as it is after a round.
