@@ -281,6 +281,14 @@ def test_what_does_not_make_a_site_known_is_refused(file, tmp_path, text):
     assert "does not make a site known" in told and "wrong.json" in told.replace("\n", "")
 
 
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x1b[2J", "a\u202eb"])
+def test_a_site_whose_name_nobody_could_read_is_not_made_known(with_heart, tmp_path, name):
+    told = json.loads((with_heart / "heart" / "public.json").read_text())
+    (tmp_path / "other.json").write_text(json.dumps(told | {"site": name}))
+    told = murmura("federation", "add", with_heart, tmp_path / "other.json", fails=True)
+    assert "does not make a site known" in told and "\x1b" not in told
+
+
 @pytest.mark.parametrize("sites", ["server", "a,a", "a,,b"])
 def test_names_that_cannot_be_a_sites_are_refused(file, tmp_path, sites):
     assert "cannot be a site's name" in murmura(

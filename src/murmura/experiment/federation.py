@@ -324,8 +324,9 @@ def _introduced(path: Path) -> Member:
         member = Member(str(given["site"]), int(given["records"]), str(given["identity"]), str(given["node"]))
         node = load_ssh_public_key(member.node.encode())
         is_p384 = isinstance(node, EllipticCurvePublicKey) and node.curve.name == "secp384r1"
-        if len(bytes.fromhex(member.identity)) != 32 or not is_p384 or member.records < 1:
-            raise ValueError("a key or the number of records is none")
+        is_name = member.site.isprintable() and member.site.strip() == member.site != ""
+        if len(bytes.fromhex(member.identity)) != 32 or not is_p384 or member.records < 1 or not is_name:
+            raise ValueError("the name, a key or the number of records is none")
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm) as error:
         why = getattr(error, "strerror", None) or (f"it lacks {error}" if isinstance(error, KeyError) else str(error))
         fix = f"Name the file {PUBLIC_KEYS} that `murmura site init` has written."

@@ -14,8 +14,9 @@ from murmura.federation.membership import Membership
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.site.answer import Host
-from murmura.federation.wire.frames import frame, unframe
+from murmura.federation.wire.frames import ask_frame, frame, unframe
 from murmura.federation.wire.messages import Ask
+from murmura.federation.wire.releases import verb
 from murmura.progress import bar, collect_phases, phase
 from murmura.streams import Stream
 from tests.federation.engines.wired import Inbox, ThreadProcess, Wired
@@ -28,6 +29,20 @@ def test_what_went_wrong_is_said_at_the_site(tokenizer, capfd):
     list(engine.ask(Ask("break_one", 1), engine.sites))
     assert "flu" in capfd.readouterr().err
     engine.close()
+
+
+def test_what_a_server_elsewhere_has_a_site_say_is_one_line_that_does_nothing(tokenizer, capfd):
+    class Repeating(Working):
+        @verb(releases={})
+        def repeat(self, cohort, ask):
+            raise (RunError if ask["known"] else ValueError)(ask["text"])
+
+    host = Host(make_sites(1), [Repeating(None)], make_workbench(tokenizer), Stream(0), run="")
+    for known in (True, False):
+        asked = Ask("repeat", 1, {"known": known, "text": "none\nRound 3: all is well\x1b[2J"})
+        list(Worker(None, host).handle(ask_frame(asked, ["site-0"], number=1)))
+        said = capfd.readouterr().err
+        assert "none\\nRound 3" in said and "\x1b" not in said and "\nRound 3" not in said
 
 
 def test_a_round_that_a_busy_worker_could_not_keep_after_all_is_told(tokenizer, tmp_path, monkeypatch):

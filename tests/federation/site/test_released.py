@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from murmura.errors import CheckpointError, PrivacyError
+from murmura.errors import CheckpointError, PrivacyError, RunError
 from murmura.federation.method import Method
 from murmura.federation.site import released as module
 from murmura.federation.site.answer import Host
@@ -39,6 +39,10 @@ class Voting(Method):
     @verb(releases={"examples": Count()}, slots=False)
     def fall(self, cohort, ask):
         raise ValueError("patient 12 has the flu")
+
+    @verb(releases={}, slots=False)
+    def repeat(self, cohort, ask):
+        raise RunError(f"there is no {ask['text']}")
 
 
 @pytest.fixture
@@ -109,6 +113,7 @@ def test_an_answer_that_is_none_is_entered_with_its_reason_and_the_same_one_once
 def test_what_a_server_has_asked_with_does_nothing_on_the_owners_terminal(host):
     ask(host, "vote\nRound 3: all is well\x1b[2J", run="x' asks\nRound 3: all is well\x1b[2J")
     ask(host, run="x' asks\nRound 3: all is well\x1b[2J")
+    ask(host, "repeat", shared={"text": "x\nRound 3: all is well\x1b[2J"})
     for line in lines(host):
         assert all(str(value).isprintable() for value in line.values()), line
 

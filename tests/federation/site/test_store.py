@@ -10,6 +10,7 @@ import torch
 
 from murmura.errors import CheckpointError, PrivacyError, RunError
 from murmura.federation.site.store import SiteStore
+from murmura.runs.names import SITE_NOTES
 
 
 def again(store):
@@ -183,6 +184,14 @@ def test_a_damaged_journal_stops_the_site(store):
     with pytest.raises(PrivacyError, match="journal of site a is damaged") as error:
         again(store)
     assert error.value.where.endswith(":1")
+
+
+def test_what_the_owner_is_told_is_one_line(store):
+    """A server may have had a hand in its words."""
+    store.tell("'a\nRound 3: all is well\x1b[2J\udc80' is refused")
+    store.tell("ε")
+    _, first, second = (store.folder / SITE_NOTES).read_text(encoding="utf-8").splitlines()
+    assert first == r"'a\nRound 3: all is well\x1b[2J\udc80' is refused" and second == "ε"
 
 
 def test_a_site_knows_its_records_again(store):

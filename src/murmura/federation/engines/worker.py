@@ -12,6 +12,7 @@ from uuid import uuid4
 from murmura.errors import MurmuraError
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.frames import answer_frame, ask_of, frame, unframe
+from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.messages import Failure
 from murmura.progress import Told, collect_phases, relay
 from murmura.runs.machine import peak_memory, return_freed_memory
@@ -53,10 +54,10 @@ class Worker:
                 for answer in self.host.answer(ask, sites, since):
                     if isinstance(answer, Failure) and answer.error is not said:  # it is a whole cohort's
                         said = answer.error
-                        _tell(said)
+                        self._tell(said)
                     yield answer_frame(answer)
         except Exception as error:
-            _tell(error)
+            self._tell(error)
             failed = type(error).__name__
         # What is mapped from files the server has too, and counts it.
         memory = peak_memory(self.host.runtime.device, mapped=False) if self._open_sites and self._host else 0
@@ -69,6 +70,18 @@ class Worker:
     def tells_progress(self) -> bool:
         """Whether whoever asks may learn how far the sites are, and how long they took (``Host.tells_progress``)."""
         return self._host is not None and self._host.tells_progress
+
+    def _tell(self, error: BaseException | None) -> None:
+        """Say at the site what went wrong there; nobody else learns more than its class. A server on another machine
+        may have had a hand in its words."""
+        is_own, said = self._open_sites is not None, str(error)
+        if isinstance(error, MurmuraError):
+            print(said if is_own else harmless(said), file=sys.stderr, flush=True)
+        elif error is not None and is_own:
+            traceback.print_exception(error)
+        elif error is not None:
+            traceback.print_tb(error.__traceback__)
+            print(f"{type(error).__name__}: {harmless(said)}", file=sys.stderr, flush=True)
 
     @property
     def host(self) -> Host:
@@ -99,11 +112,3 @@ def relay_to(inbox: Inbox, worker: Worker) -> None:
             raise SystemExit from None
 
     relay(send)
-
-
-def _tell(error: BaseException | None) -> None:
-    """Say at the site what went wrong there; nobody else learns more than its class."""
-    if isinstance(error, MurmuraError):
-        print(error, file=sys.stderr, flush=True)
-    elif error is not None:
-        traceback.print_exception(error)

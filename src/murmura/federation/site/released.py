@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.layout import MASKED
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, digest, field_sizes
 from murmura.federation.wire.releases import Release, SecureSum, protection_to_json
@@ -51,7 +52,7 @@ class ReleaseJournal:
         Raises:
             CheckpointError: it cannot be written.
         """
-        why = failure.why if failure.error is None else str(failure.error)
+        why = failure.why if failure.error is None else harmless(str(failure.error))
         about = {"run": _short(ask.run), "round": _short(ask.round), "verb": _short(ask.verb)}
         said = (str(about["verb"]), why)
         if said in self._failed or len(self._failed) >= _NOTED:
@@ -81,5 +82,5 @@ def _declared(name: str, release: Release) -> dict[str, Any]:
 def _short(value: Any) -> Any:
     """What a server has asked with, in characters that do nothing on the owner's terminal."""
     if isinstance(value, str):
-        return ascii(value[:_WIDTH])[1:-1]
+        return harmless(value[:_WIDTH])
     return value if type(value) is int else type(value).__name__

@@ -22,6 +22,7 @@ from filelock import FileLock
 
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError, explaining
+from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.messages import Payload, decode, encode
 from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
@@ -139,7 +140,7 @@ class SiteStore:
         return self._records in (None, records)
 
     def tell(self, what: str) -> None:
-        """Tell the site's owner, and nobody else, in a file of its folder.
+        """Tell the site's owner, and nobody else, in a line of a file in its folder.
 
         Raises:
             CheckpointError: it cannot be written.
@@ -147,7 +148,7 @@ class SiteStore:
         path = self.folder / SITE_NOTES
         with _written(self.site, self.folder):
             head = "" if path.exists() else f"{NOT_FOR_PUBLICATION}\n"
-            atomic.append(path, f"{head}{what}\n".encode())
+            atomic.append(path, f"{head}{harmless(what)}\n".encode())
 
     def show(self, drafts: Sequence[ShownDraft]) -> None:
         """Keep some texts for the site's owner, and nobody else, in place of those that were kept before.

@@ -55,7 +55,7 @@ def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(t
             self.close = lambda: None
 
     class Child:
-        said = "no memory"
+        said = "no memory \x1b[2J"
 
         def __init__(self, name, *parts):
             if len(made) == 2:
@@ -80,4 +80,5 @@ def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(t
     assert watched.wait(10)
     node.close()
     assert first.ended >= 1 and made[2] is None and made[3].ended == 1
-    assert "could not be started" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "could not be started" in told and "no memory \\x1b[J" in told and "\x1b" not in told

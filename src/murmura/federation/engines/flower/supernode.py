@@ -16,6 +16,7 @@ from murmura.federation.engines.flower.bundle import expected
 from murmura.federation.engines.flower.certificates import new_local
 from murmura.federation.engines.flower.child import Child
 from murmura.federation.engines.flower.gateway import Gateway
+from murmura.federation.wire.harmless import harmless
 from murmura.progress import say
 
 _WATCH, _LONGEST = 1.0, 60.0  # seconds between looks whether it runs
@@ -95,7 +96,8 @@ class SuperNode:
     def _notice(self, problem: str | None) -> None:
         """Say whether the server is reached; Flower's SuperNode tries again by itself, or is started again."""
         self._problem = problem
-        say(f"connected to {self._server}" if problem is None else f"{self._server} is out of reach ({problem})")
+        why = harmless(problem or "")
+        say(f"connected to {self._server}" if problem is None else f"{self._server} is out of reach ({why})")
 
     def _tell(self, said: str) -> None:
         """Say once what it said at last; wait longer each time that it says so again or the server is out of reach."""
@@ -103,7 +105,7 @@ class SuperNode:
         is_known = self._problem is not None or known == self._known
         self._wait = min(2 * self._wait, _LONGEST) if is_known else _WATCH
         if not is_known:
-            say("Flower's SuperNode has ended, and is started again; its last words: " + " ".join(known))
+            say("Flower's SuperNode has ended, and is started again; its last words: " + harmless(" ".join(known)))
         self._known = known
 
     def _program(self) -> list[str]:
