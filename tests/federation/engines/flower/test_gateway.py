@@ -146,6 +146,18 @@ def test_a_message_of_two_gigabytes_is_refused_before_it_is_read(made, tmp_path)
     assert upstream.reached == []
 
 
+def test_of_an_upload_that_is_cut_off_nothing_is_printed(made, tmp_path, capfd):
+    upstream, make = made
+    client = make()
+    verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    plain = socket.create_connection(("127.0.0.1", client.base_url.port))
+    with verifying.wrap_socket(plain, server_hostname="127.0.0.1") as line:
+        line.sendall(f"POST {PULL} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nbegun".encode())
+    for _ in range(3):  # by then the gateway has noticed
+        assert client.post(PULL, content=b"x").status_code == 200
+    assert len(upstream.reached) == 3 and capfd.readouterr().err == ""
+
+
 def test_an_answer_that_is_too_large_is_not_handed_on(made, monkeypatch):
     upstream, make = made
     monkeypatch.setattr(gateway, "LARGEST", 1000)

@@ -26,7 +26,7 @@ from typing import Any
 
 import httpx
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from murmura.errors import RunError
@@ -159,7 +159,9 @@ class Gateway:
         self._thread.join(_START)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
+        if scope["type"] != "http":
+            return
+        with suppress(ClientDisconnect):  # nobody is there any more who could be answered
             await (await self._respond(Request(scope, receive)))(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
