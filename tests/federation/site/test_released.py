@@ -14,8 +14,10 @@ from murmura.federation.site.answer import Host
 from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.store import SiteStore, released
 from murmura.federation.traits import Traits
+from murmura.federation.wire.layout import MASKED
 from murmura.federation.wire.messages import Ask, Failure, Reply
-from murmura.federation.wire.releases import Count, DifferentialPrivacy, Votes, Weights, verb
+from murmura.federation.wire.releases import VOUCHED, Count, DifferentialPrivacy, SecureSum, Votes, Weights, verb
+from murmura.privacy.journal import Journal
 from murmura.streams import Stream
 from tests.federation.world import make_sites
 
@@ -85,6 +87,17 @@ def test_an_answer_is_in_the_journal_before_it_leaves_and_one_that_nobody_took_i
     assert len(lines(host)) == 1 and lines(host, "site-1") == []
     answers.close()
     assert lines(host, "site-1") == []
+
+
+def test_a_voucher_beside_a_masked_vector_is_no_second_one():
+    """It leaves as it is: no record and no mask is in it."""
+    kept, terms = Journal(), {"layout": {"entries": [["examples", None, "whole number", []]]}}
+    reply = Reply("site-0", {MASKED: torch.ones(3, dtype=torch.int32), VOUCHED: torch.ones(1, 64, dtype=torch.uint8)})
+    ReleaseJournal(kept).enter(Ask("vote", 1, masked=terms), reply, {"examples": Count()}, SecureSum("by masks"))
+    vector, voucher = kept.lines[0]["fields"]
+    assert (vector["field"], vector["kind"], vector["holds"][0]["field"]) == (MASKED, "masked", "examples")
+    assert (voucher["field"], voucher["kind"], voucher["protection"]) == (VOUCHED, "keys", None)
+    assert "holds" not in voucher and voucher["bytes"] == 64
 
 
 def test_what_cannot_be_entered_does_not_leave(host, monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.layout import MASKED
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, digest, field_sizes
-from murmura.federation.wire.releases import Release, SecureSum, protection_to_json
+from murmura.federation.wire.releases import VOUCHED, VOUCHER, Release, SecureSum, protection_to_json
 from murmura.privacy.journal import Journal, now
 
 _NOTED = 100
@@ -69,6 +69,9 @@ def _fields(
         sent = {"bytes": sizes[name], "sha256": digest({name: value}).hex()}
         if ask.masked is None:
             yield {**_declared(name, declared[name]), **sent}
+            continue
+        if name == VOUCHED:
+            yield {**_declared(name, VOUCHER), **sent}
             continue
         inside = dict.fromkeys(field for field, *_ in ask.masked["layout"]["entries"])
         holds = [_declared(field, declared[field]) for field in inside if field in declared]

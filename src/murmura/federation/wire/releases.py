@@ -145,7 +145,7 @@ def Keys(what: str, note: str = "") -> Release:
 
 VOUCHED = "vouched"
 """The field beside a masked vector, where not all sites are neighbours: uint8 [1, bytes]."""
-_VOUCHER = Keys("the site's signature of what it was asked, and of the sites whose masks may be on its vector")
+VOUCHER = Keys("the site's signature of what it was asked, and of the sites whose masks may be on its vector")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -260,7 +260,7 @@ def disclosed(verbs: Verbs, name: str) -> dict[str, Release]:
     found, sum = dict(verbs.releases(name)), verbs.secure(name)
     if sum is None:
         return found
-    return {field: _summed(release, sum) for field, release in found.items()} | {VOUCHED: _VOUCHER}
+    return {field: _summed(release, sum) for field, release in found.items()} | {VOUCHED: VOUCHER}
 
 
 def _summed(release: Release, sum: SecureSum) -> Release:
