@@ -20,7 +20,7 @@ from murmura.federation.engines.flower.certificates import new_authority, new_lo
 from murmura.federation.engines.flower.gateway import Gateway, _refusal
 from tests.federation.engines.flowered import Link
 
-PULL, APP = "/v1/fleet/pull-messages", "/v1/fleet/get-fab"
+PULL, PART, APP = "/v1/fleet/pull-messages", "/v1/fleet/push-object", "/v1/fleet/get-fab"
 KEY = "cmVnaXN0ZXJlZA=="
 
 
@@ -140,7 +140,7 @@ def test_a_message_of_two_gigabytes_is_refused_before_it_is_read(made, tmp_path)
     with verifying.wrap_socket(plain, server_hostname="127.0.0.1") as line:
         line.sendall(f"POST {PULL} HTTP/1.1\r\nhost: x\r\ncontent-length: {2**31}\r\n\r\n".encode())
         assert b" 413 " in line.recv(100)
-    parts = (b"x" * 2**20 for _ in range(gateway.LARGEST // 2**20 + 2))  # whose size nothing tells beforehand
+    parts = (b"x" * 2**20 for _ in range(gateway.AT_ONCE // 2**20 + 2))  # whose size nothing tells beforehand
     with suppress(httpx.TransportError):  # it may be told while it still sends
         assert client.post(PULL, content=parts).status_code == 413
     assert upstream.reached == []
@@ -158,9 +158,34 @@ def test_of_an_upload_that_is_cut_off_nothing_is_printed(made, tmp_path, capfd):
     assert len(upstream.reached) == 3 and capfd.readouterr().err == ""
 
 
-def test_an_answer_that_is_too_large_is_not_handed_on(made, monkeypatch):
+def test_all_parts_of_what_answers_a_message_are_bounded_together(made, monkeypatch):
     upstream, make = made
     monkeypatch.setattr(gateway, "LARGEST", 1000)
+    upstream.answers[PULL], other = [b"message" * 20, b""], b64encode(b"other").decode()
+    client = make(keys={KEY, other})
+
+    def sent(path, size, key=KEY):
+        return client.post(path, content=b"x" * size, headers={"flwr-public-key": key}).status_code
+
+    assert [sent(PART, 600), sent(PART, 600), sent(PART, 400)] == [200, 413, 200]
+    assert sent(PART, 600, other) == 200
+    assert [sent(PULL, 1), sent(PART, 1000), sent(PULL, 1), sent(PART, 1)] == [200, 200, 200, 413]  # which is none
+    assert sum(len(body) for path, body, _ in upstream.reached if path == PART) == 2600
+
+
+def test_parts_that_are_not_taken_count_for_nothing(made, monkeypatch):
+    """Who claims to have a site's key uses nothing up."""
+    upstream, make = made
+    monkeypatch.setattr(gateway, "LARGEST", 1000)
+    client, upstream.status = make(), 401
+    assert [client.post(PART, content=b"x" * 900).status_code for _ in range(3)] == [401] * 3
+    upstream.status = 200
+    assert [client.post(PART, content=b"x" * 900).status_code for _ in range(2)] == [200, 413]
+
+
+def test_an_answer_that_is_too_large_is_not_handed_on(made, monkeypatch):
+    upstream, make = made
+    monkeypatch.setattr(gateway, "AT_ONCE", 1000)
     upstream.answers[PULL] = [b"x" * 1001]
     assert make().post(PULL, content=b"x").status_code == 502
 

@@ -21,6 +21,9 @@ VERSION = "1.41."
 FLEET = "/v1/fleet/"
 """What paths of Flower's Fleet API begin with, over which its SuperNodes speak with its SuperLink."""
 
+LARGEST = 2**31
+"""Bytes of an ask, and of an answer."""
+
 
 def environment(home: Path, *first: Path) -> dict[str, str]:
     """Environment variables of Flower's processes: nothing is told to its makers, and what it keeps is in ``home``.

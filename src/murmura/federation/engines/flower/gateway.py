@@ -4,7 +4,8 @@ Flower's SuperLink serves its Fleet API, which sites need, on one port with its 
 reaches it can start a run whose code executes at every site. So it listens on the loopback interface, and the server's
 gateway faces the network: TLS, the Fleet API alone, registered keys alone, bodies of a bounded size. A site's gateway
 stands between its SuperNode and the network: it verifies the server's certificate, and lets in no app but the site's
-own.
+own. Flower sends what is large in parts, and bounds no sum of them: the gateways do, from when a site was handed a
+message on.
 
 The server's gateway also holds a request for messages until there are some: Flower's SuperNodes would come back for
 them three seconds later.
@@ -17,6 +18,7 @@ import logging
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,10 +33,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from murmura.errors import RunError
 from murmura.federation.address import joined
-from murmura.federation.engines.flower import FLEET
+from murmura.federation.engines.flower import FLEET, LARGEST
 from murmura.runs.locks import allow_open_files
 
-LARGEST = 32 * 1024**2
+AT_ONCE = 32 * 1024**2
 """Bytes of a request or an answer: Flower sends what is larger in parts of 5 MB."""
 CONNECTIONS = 4096
 """Most connections at once."""
@@ -53,7 +55,7 @@ _CALLS = frozenset(
         f"{FLEET}confirm-message-received",
     }
 )
-_PULL, _APP = f"{FLEET}pull-messages", f"{FLEET}get-fab"
+_PULL, _PART, _APP = f"{FLEET}pull-messages", f"{FLEET}push-object", f"{FLEET}get-fab"
 _KEY = "flwr-public-key"
 _EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
 _HOLD = 15.0  # seconds that a request for messages is held
@@ -133,6 +135,7 @@ class Gateway:
         self._notice: Callable[[str | None], None] = notice
         self._problem: str | None = ""  # nothing has been said yet
         self._held = 0  # requests for messages
+        self._sent: Counter[str] = Counter()  # by each key, bytes of parts since it was handed a message
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"gateway {where}")
         self._thread.start()
@@ -172,10 +175,12 @@ class Gateway:
             return PlainTextResponse("the key is not one of a registered site", 401)
         body = await _bounded(request)
         if body is None:
-            return PlainTextResponse(f"more than {LARGEST} bytes at once", 413)
+            return PlainTextResponse(f"more than {AT_ONCE} bytes at once", 413)
+        if path == _PART and self._sent[request.headers.get(_KEY, "")] + len(body) > LARGEST:
+            return PlainTextResponse(f"more than {LARGEST} bytes in answer to a message", 413)
         headers = {name: value for name, value in request.headers.items() if name not in _HOP}
         try:
-            answer = await self._forward(path, headers, body, request)
+            answer = await self._counted(path, headers, body, request)
         except httpx.HTTPError as error:
             self._notify(str(error) or type(error).__name__)
             return PlainTextResponse(f"what is behind this gateway does not answer ({type(error).__name__})", 502)
@@ -188,6 +193,20 @@ class Gateway:
             return PlainTextResponse("the server sends another app than this site's own", 403)
         told = {name: value for name, value in answer.headers.items() if name not in _HOP | _ELSEWHERE}
         return Response(answer.content, answer.status_code, told)
+
+    async def _counted(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> httpx.Response:
+        """As ``_forward``. A part counts while it is on its way, and from then on if it is taken: anybody can claim to
+        have a site's key."""
+        key, part, answer = headers.get(_KEY, ""), len(body) if path == _PART else 0, None
+        self._sent[key] += part
+        try:
+            answer = await self._forward(path, headers, body, request)
+        finally:
+            if answer is None or not answer.is_success:
+                self._sent[key] -= part
+        if path == _PULL and answer.is_success and not _is_empty(answer):
+            self._sent[key] = 0
+        return answer
 
     def _notify(self, problem: str | None) -> None:
         if problem != self._problem:
@@ -209,12 +228,16 @@ class Gateway:
         try:
             while True:
                 answer = await _bounded_answer(self._client, path, headers, body)
-                is_empty = answer.is_success and len(answer.content) < _EMPTY
-                if not is_empty or time.monotonic() >= end or await request.is_disconnected():
+                if not _is_empty(answer) or time.monotonic() >= end or await request.is_disconnected():
                     return answer
                 await asyncio.sleep(min(max(_LOOK, _LOOKS * self._held), _LATEST))
         finally:
             self._held -= 1
+
+
+def _is_empty(answer: httpx.Response) -> bool:
+    """Whether there is no message in what is answered to a request for one."""
+    return answer.is_success and len(answer.content) < _EMPTY
 
 
 def _refusal(date: str) -> str:
@@ -235,12 +258,12 @@ def _refusal(date: str) -> str:
 
 async def _bounded(request: Request) -> bytes | None:
     """The body of a request; None where it is too large, which is found before it is read."""
-    if int(request.headers.get("content-length", 0) or 0) > LARGEST:
+    if int(request.headers.get("content-length", 0) or 0) > AT_ONCE:
         return None
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > LARGEST:
+        if len(body) > AT_ONCE:
             return None
     return bytes(body)
 
@@ -252,6 +275,6 @@ async def _bounded_answer(
         content = bytearray()
         async for part in answer.aiter_bytes():
             content += part
-            if len(content) > LARGEST:
+            if len(content) > AT_ONCE:
                 raise httpx.DecodingError("more than is allowed", request=answer.request)
         return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))

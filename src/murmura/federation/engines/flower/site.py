@@ -12,13 +12,13 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from queue import Queue
 
+from murmura.federation.engines.flower import LARGEST
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.worker import Worker
 from murmura.federation.wire.frames import joined
 from murmura.progress import say
 
 _KEPT = 4  # answers that are given again where the same is asked again
-_LARGEST = 2**31  # bytes of an ask
 
 
 def answer(door: Door, worker: Worker) -> None:
@@ -64,7 +64,7 @@ def _receive(door: Door, asked: Queue[_Asked | None]) -> None:
             asked.put(None)
             return
         try:
-            asked.put(_Asked(line, line.recv_bytes(_LARGEST), time.monotonic()))
+            asked.put(_Asked(line, line.recv_bytes(LARGEST), time.monotonic()))
         except (EOFError, OSError):
             line.close()
 
