@@ -1,7 +1,9 @@
 """``murmura federation``: what its members hand round, who they are, and that private keys are made at the sites."""
 
 import json
+import re
 import socket
+from dataclasses import asdict, replace
 
 import pytest
 from cryptography import x509
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 from murmura.cli import MAY_PASS, MISTAKE, app
 from murmura.errors import CheckpointError, RunError
 from murmura.experiment import federation
+from murmura.experiment.federation import Member
 from murmura.experiment.site_side import open_sites
 from murmura.federation.address import PORT, joined, split
 from murmura.federation.site.identity import read_roster
@@ -231,6 +234,22 @@ def test_the_certificate_of_the_server_is_for_its_address_and_can_be_made_anew(f
     murmura("federation", "certify", folder, "two.example")
     assert names() == ["one.example", "two.example", "localhost"]
     assert (folder / "@federation" / "ca.crt").read_bytes() == authority
+
+
+def test_owner_and_server_see_one_fingerprint_of_all_that_a_site_is_known_by(file, tmp_path):
+    folder, form = tmp_path / "members", r"(?:[0-9a-f]{4} ){7}[0-9a-f]{4}"
+    murmura("federation", "new", file(), "--out", folder)
+    for site in ("heart", "skin"):
+        own = re.findall(form, " ".join(murmura("site", "init", folder / site).split()))
+        known = murmura("federation", "add", folder, folder / site / "public.json")
+        assert len(own) == 1 and own[0] in next(line for line in known.splitlines() if line.startswith(f"{site}: "))
+    heart, skin = (Member(**json.loads((folder / site / "public.json").read_text())) for site in ("heart", "skin"))
+    others = [replace(heart, **{name: value}) for name, value in (asdict(skin) | {"records": 99}).items()]
+    assert len({one.fingerprint for one in [heart, *others]}) == 5
+    (folder / "heart" / "flower.key").unlink()
+    murmura("site", "init", folder / "heart")
+    told = murmura("federation", "add", folder, folder / "heart" / "public.json", fails=True)
+    assert len(set(re.findall(form, " ".join(told.split())))) == 2  # though its identity is the same
 
 
 def test_sites_leave_and_get_new_keys(file, tmp_path):

@@ -69,13 +69,16 @@ def add(
 ) -> None:
     """Make sites known by their public keys and the number of records they take part with.
 
+    Of each its fingerprint is printed: it is the one that `murmura site init` has printed for its owner, or somebody
+    has put another file in place of theirs.
+
     The roster in @federation changes with it: hand it round again, since sites go by their own copy.
     """
     from murmura.experiment.federation import admit
 
     members = admit(folder, introductions, replace)
     for member in members.values():
-        typer.echo(f"{member.site}: {member.records} records, key {member.identity[:16]}...")
+        typer.echo(f"{member.site}: {member.records} records, fingerprint {member.fingerprint}")
 
 
 @app.command("remove")

@@ -26,21 +26,23 @@ _NARROW = 120
 def init(folder: Folder) -> None:
     """Make a site's keys, look at its records, and write down what the federation is to know the site by.
 
-    The private keys stay in the folder. Send what is printed to whoever leads the federation, in a way that lets
-    nobody replace it on the way.
+    The private keys stay in the folder. Send what is printed to whoever leads the federation, and compare the
+    fingerprint with the one that they are shown, so that nobody can replace it on the way.
     """
     from murmura.errors import ConfigError
     from murmura.experiment.federation import introduce
     from murmura.experiment.forecast.terms import terms
+    from murmura.runs.names import PUBLIC_KEYS
 
     found = terms(folder, rostered=False)
     if not found.fitting:
         what = "how many records the site takes part with is not known: the model is not on this machine"
         fix = "Get the model that the experiment names first: murmura models fetch NAME"
         raise ConfigError(what, where=f"site {found.site}", fix=fix)
-    path = introduce(folder, found.site, found.records)
+    member, path = introduce(folder, found.site, found.records), folder / PUBLIC_KEYS
     typer.echo(path.read_text())
     typer.echo(f"This is in {path}. Send it to whoever leads the federation: it is public.", err=True)
+    typer.echo(f"Its fingerprint, which `murmura federation add` prints there, too: {member.fingerprint}", err=True)
 
 
 @app.command("start")

@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,6 +81,12 @@ class Member:
     records: int
     identity: str
     node: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all of it, for people to compare: 128 bits of a SHA-256, as eight groups of four hexadecimal digits."""
+        digits = sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
 
 
 @dataclass(frozen=True)
@@ -238,8 +245,8 @@ def certify(folder: Path, further: Sequence[str] = ()) -> list[str]:
     return named
 
 
-def introduce(folder: Path, site: str, records: int) -> Path:
-    """Make the keys of a site, where it has none, and write down what it is made known by; returns that file.
+def introduce(folder: Path, site: str, records: int) -> Member:
+    """Make the keys of a site, where it has none, and write down what it is made known by, which is returned.
 
     Raises:
         CheckpointError: something cannot be read or written.
@@ -248,7 +255,7 @@ def introduce(folder: Path, site: str, records: int) -> Path:
     path = folder / PUBLIC_KEYS
     with explaining("what the site is made known by cannot be written", path):
         _write(path, json.dumps(asdict(member), indent=2))
-    return path
+    return member
 
 
 def admit(folder: Path, introductions: Sequence[Path], replace: bool = False) -> dict[str, Member]:
@@ -270,7 +277,8 @@ def admit(folder: Path, introductions: Sequence[Path], replace: bool = False) ->
         member = _introduced(one)
         known = members.get(member.site, member)
         if (known.identity, known.node) != (member.identity, member.node) and not replace:
-            what = f"site {member.site} is known by the key {known.identity[:16]}..., not {member.identity[:16]}..."
+            prints = f"{known.fingerprint}, not {member.fingerprint}"
+            what = f"site {member.site} is known by other keys (its fingerprint is {prints})"
             fix = "Ask its owner whether these keys are the site's; if so, give --replace."
             raise ConfigError(what, where=str(one), fix=fix)
         members[member.site] = member
