@@ -62,7 +62,11 @@ def saved_round(folder):
 READERS = {
     "a pool's manifest": (manifest, DataError, "the pool is damaged"),
     "a pool's record": (record_of_a_pool, DataError, "record 0 is not the one"),
-    "a judge's verdict": (lambda folder: Transcript(write(folder / "said.jsonl")), CheckpointError, "not a verdict"),
+    "a judge's verdict": (
+        lambda folder: Transcript(write(folder / "said.jsonl"), "here"),
+        CheckpointError,
+        "not a verdict",
+    ),
     "a plan": (lambda folder: PrivacyPlan.from_json(NESTED), PrivacyError, "not a privacy plan"),
     "an anchor": (
         lambda folder: run_ledgers._anchor(write(folder / "anchor.jsonl", f"{{}}\n{NESTED}")),

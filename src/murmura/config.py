@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
-from urllib.parse import urlsplit
 
 import tomli_w
 from pydantic import (
@@ -49,7 +48,7 @@ def _in_full(value: str, info: ValidationInfo) -> str:
 
 def names_user(address: str) -> bool:
     """Whether an address holds a name or a password, as in https://NAME:PASSWORD@HOST."""
-    return "@" in urlsplit(address).netloc
+    return re.match(r"[a-z+.-]+://[^/?#]*@", address, re.IGNORECASE) is not None
 
 
 def address(instead: str) -> AfterValidator:

@@ -308,7 +308,7 @@ def test_a_site_whose_name_nobody_could_read_is_not_made_known(with_heart, tmp_p
     assert "does not make a site known" in told and "\x1b" not in told
 
 
-@pytest.mark.parametrize("sites", ["server", "a,a", "a,,b"])
+@pytest.mark.parametrize("sites", ["server", "a,a", "a,,b", "a\x1b[2J,b", "Klinik\u00a0Nord"])
 def test_names_that_cannot_be_a_sites_are_refused(file, tmp_path, sites):
     assert "cannot be a site's name" in murmura(
         "federation", "new", file(), "--out", tmp_path / "members", "--sites", sites, fails=True

@@ -82,8 +82,10 @@ def test_a_judge_is_more_than_its_name(folder, server):
     assert invoke(*words, "--endpoint", server.replace("127.0.0.1", "localhost")).exit_code == 0
     [told] = runs.read(folder).judged
     assert len(Judge.asked) == asked and told.where == server and runs.read(folder).posted == (Posted(server, False),)
+    assert invoke(*words[:-2], 1, "--yes", "--endpoint", server.replace("127.0.0.1", "localhost")).exit_code == 0
+    assert len(Judge.asked) == asked and {one.where for one in runs.read(folder).judged} == {server}
     assert invoke(*words, "--endpoint", server, "--verdict-tokens", 900).exit_code == 0
-    assert Judge.asked[-1]["max_tokens"] == 900 and len(runs.read(folder).judged) == 2
+    assert Judge.asked[-1]["max_tokens"] == 900 and len(runs.read(folder).judged) == 3
 
 
 def test_a_question_that_leaves_no_room_is_not_judged(folder, server, tmp_path):

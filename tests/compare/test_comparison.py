@@ -85,8 +85,10 @@ def _search_has_begun(whole):
         (job.folder / ENVIRONMENT).touch()
 
 
-def test_the_search_of_an_arm_counts_under_whatever_name_it_was_made(comparison):
+@pytest.mark.parametrize("more", [{}, {"audit": {"keep": True, "canaries": 2}}, {"personal": {"steps": 9}}])
+def test_the_search_of_an_arm_counts_under_whatever_name_it_was_made(comparison, table, more):
     """A new name does not undo what it has seen; and of another folder the user says what counts."""
+    table |= more
     before = comparison(seeds=1, arms=[ARMS[1]])
     _search_has_begun(before)
     old = sorted(job.folder for job in before.searches)

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from murmura.compare import jobs
+from murmura.compare.kept import require_same
 from murmura.errors import CheckpointError
+from murmura.experiment.config import Experiment
 from murmura.progress import clock
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import NOT_FOR_PUBLICATION
+from murmura.runs.names import CONFIG, NOT_FOR_PUBLICATION
 from murmura.training.states import SHARED
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.compare.conftest import ARMS, RATES
@@ -141,3 +143,14 @@ def test_a_search_keeps_nothing_for_an_audit_and_makes_next_to_nothing_of_person
     assert (run.audit.keep, run.personal.steps) == (True, 9)
     assert (searched.audit.keep, searched.personal.steps) == (False, 1)
     assert (searched.audit.canaries, searched.personal.heldout) == (2, 0.25)
+
+
+def test_a_search_that_kept_what_an_audit_wants_is_the_same_search(comparison, table):
+    """As of comparisons that were begun before searches kept nothing."""
+    table |= {"audit": {"keep": True}, "personal": {"steps": 9}}
+    searched = comparison(arms=[{"name": "audited"}]).searches[0]
+    searched.folder.mkdir(parents=True)
+    tables = searched.tables | {"audit": {"keep": True}}
+    tables["personal"]["steps"] = 9
+    (searched.folder / CONFIG).write_text(Experiment.of(tables, where="").dump())
+    require_same([searched])

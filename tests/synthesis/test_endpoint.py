@@ -255,6 +255,8 @@ def test_options_that_make_no_sense_are_refused(monkeypatch):
     monkeypatch.delenv("A_KEY", raising=False)
     for options, message in (
         ({"url": "localhost:8000"}, "'localhost:8000' is not the address"),
+        ({"url": "HTTP://me@localhost:8000"}, "is not the address"),
+        ({"url": "http://me:pass@localhost:8000/v1"}, "a name or a password in the address"),
         ({"key_variable": "A_KEY"}, "the environment variable A_KEY is empty"),
     ):
         with pytest.raises(ConfigError, match=message):

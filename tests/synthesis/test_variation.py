@@ -149,6 +149,12 @@ def test_what_follows_on_a_text_that_is_too_long_follows_on_what_was_read_of_it(
         assert not kept or prompt.endswith(kept)
 
 
+def test_a_text_that_is_too_long_stays_whole_where_nothing_whole_is_written(bench, monkeypatch):
+    text = " ".join(WORDS[:30])  # one sentence
+    scripted(bench, monkeypatch, "and so on")
+    assert Continue(bench, max_tokens=8).vary([text] * 8, [Stream(0) / i for i in range(8)]) == [text] * 8
+
+
 def test_a_tail_that_is_not_written_again_is_gone(tokenizer):
     streams = [Stream(0) / i for i in range(8)]
     for stream, found in zip(streams, Continue(silent(tokenizer)).vary([TEXTS[0]] * 8, streams), strict=True):

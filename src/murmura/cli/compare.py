@@ -106,7 +106,7 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     from murmura.experiment.forecast.timing import timing
     from murmura.units import count, duration
 
-    left, every, finished = 0.0, 0, 0
+    left, every, finished, untried = 0.0, 0, 0, dict[str, None]()
     for arm in comparison.arms:
         one, runs, done = planned[arm.name], comparison.runs_of(arm), comparison.finished_of(arm)
         every, finished = every + runs, finished + done
@@ -114,8 +114,10 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
         told = [_counted(runs, done), f"rate {rates}"]
         told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
         if time and done < runs:
-            seconds = timing(one if isinstance(one, DryRun) else dry_run(one.plan.experiment)).total
+            dry = one if isinstance(one, DryRun) else dry_run(one.plan.experiment)
+            seconds = timing(dry).total
             left += (runs - done) * seconds
+            untried |= dict.fromkeys(work.what for work in dry.work if work.attempt is None and work.total)
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
     for what, arms in _unknown(planned).items():
@@ -125,7 +127,8 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     # Runs side by side share cores, and those of the search measure less than others.
     between = f"about {duration(left)}" if jobs == 1 else f"{duration(left / jobs)} to {duration(left)}"
-    lasts = f", {between} {'left' if finished else 'in all'}, or less" if left else ""
+    but = f", without {listing(untried)}, which cannot be tried" if untried else ", or less"
+    lasts = f", {between} {'left' if finished else 'in all'}{but}" if left else ""
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
 
 

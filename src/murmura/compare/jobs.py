@@ -31,6 +31,8 @@ from murmura.training.states import SHARED
 
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
+NOT_SEARCHED = {"evaluation.sample", "audit.keep", "personal.steps"}
+"""Options that are others in a search, by which it comes to the same rate."""
 RUNS, SEARCH = "runs", "search"
 """Folders in that of a comparison."""
 FIGURES, TABLE, PICTURE = "comparison.json", "comparison.md", "comparison.svg"

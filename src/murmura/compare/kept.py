@@ -10,7 +10,7 @@ from typing import Any
 from murmura.audit.subject import hold_to_digests
 from murmura.compare.arms import Candidate
 from murmura.compare.config import RATE
-from murmura.compare.jobs import FIGURES, RUNS, SEARCH, WRITTEN, Job
+from murmura.compare.jobs import FIGURES, NOT_SEARCHED, RUNS, SEARCH, WRITTEN, Job
 from murmura.config import leaves, shown
 from murmura.errors import CheckpointError, MurmuraError
 from murmura.experiment.augmenting import opened
@@ -76,7 +76,7 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
         no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
-        no_matter |= {"evaluation.sample"} if job.searching else set()  # by which no rate is chosen
+        no_matter |= NOT_SEARCHED if job.searching else set()
         no_matter |= {RATE} if there.get(RATE) in rates else set()
         for key in sorted({*there, *wanted} - no_matter):
             if there.get(key) != wanted.get(key) and wanted.get(key) != "auto":  # for which a run writes what it took
@@ -99,7 +99,8 @@ def looks_for(arm: Candidate, folder: Path) -> bool:
         there, wanted = (_deciding(one.dump()) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
     except MurmuraError:
         return True
-    keys = {key for key in {*there, *wanted} - {RATE, "run.seed"} if not key.startswith("evaluation.")}
+    other = {RATE, "run.seed", *NOT_SEARCHED}
+    keys = {key for key in {*there, *wanted} - other if not key.startswith("evaluation.")}
     return all(there.get(key) == wanted.get(key) or wanted.get(key) in ("auto", None) for key in keys)
 
 

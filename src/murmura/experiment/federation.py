@@ -31,6 +31,7 @@ from murmura.experiment.simulation import share_out
 from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import identity, public
+from murmura.federation.wire.harmless import harmless
 from murmura.measure.evaluation_set import digests
 from murmura.progress import say
 from murmura.runs.names import (
@@ -332,8 +333,8 @@ def _introduced(path: Path) -> Member:
         member = Member(str(given["site"]), int(given["records"]), str(given["identity"]), str(given["node"]))
         node = load_ssh_public_key(member.node.encode())
         is_p384 = isinstance(node, EllipticCurvePublicKey) and node.curve.name == "secp384r1"
-        is_name = member.site.isprintable() and member.site.strip() == member.site != ""
-        if len(bytes.fromhex(member.identity)) != 32 or not is_p384 or member.records < 1 or not is_name:
+        are_keys = len(bytes.fromhex(member.identity)) == 32 and is_p384
+        if not are_keys or member.records < 1 or not _is_name(member.site):
             raise ValueError("the name, a key or the number of records is none")
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm) as error:
         why = getattr(error, "strerror", None) or (f"it lacks {error}" if isinstance(error, KeyError) else str(error))
@@ -342,10 +343,15 @@ def _introduced(path: Path) -> Member:
     return member
 
 
+def _is_name(site: str) -> bool:
+    """Whether people who are shown it see all of it, and nothing else."""
+    return site.isprintable() and site.strip() == site != ""
+
+
 def _checked(sites: list[str]) -> list[str]:
     for name in sites:
-        if not name or sites.count(name) > 1 or site_folder(name) == SERVER:
-            what = f"'{name}' cannot be a site's name, or is given twice"
+        if not _is_name(name) or sites.count(name) > 1 or site_folder(name) == SERVER:
+            what = f"'{harmless(name)}' cannot be a site's name, or is given twice"
             raise ConfigError(what, where="--sites, or data.train", fix="Give that site another name.")
     return sites
 

@@ -108,9 +108,10 @@ class ServerSide:
         missing = [site for site in self.fleet.sites if site not in answered]
         if len(answered) < (len(self.fleet.sites) if quorum is None else quorum):
             what = f"sites did not join: {'; '.join(self.fleet.events)}"
+            others = [site for site in missing if site not in self.fleet.barred]  # of which no reason is known here
             told = f"{SITE_NOTES} in the site's folder, and what its process prints"
-            fix = f"Look at what the site's owner was told: {told}."
-            raise RunError(what, where=f"site {missing[0]}", fix=fix, passing=True)
+            fix = f"Look at what the site's owner was told: {told}." if others else ""
+            raise RunError(what, where=f"site {(others or missing)[0]}", fix=fix, passing=bool(others))
         returned: Callable[[], list[str]] | None = getattr(self.fleet.engine, "returned", None)
         if returned is not None:
             self.server.arriving = lambda round: self._readmit(returned(), round)

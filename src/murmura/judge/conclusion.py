@@ -88,7 +88,7 @@ def conclude(
 
     name = str(judge.described["model"])
     slug = _slug(other, judge, url is None, site)
-    transcript = Transcript(RunFolder(run).verdicts(slug))
+    transcript = Transcript(RunFolder(run).verdicts(slug), url or HERE)
     waiting = open_prompts(judge, compared, transcript)
     if waiting and confirmed is not None and not confirmed(costs(waiting, url, int(judge.described["max_tokens"]))):
         raise ConfigError("nothing was asked", where=str(url))
@@ -96,21 +96,20 @@ def conclude(
         for answering in filter(None, (run, other)):  # the answers of both are sent
             own = site if RunFolder(answering).sites_with_adapters else None
             RunFolder(answering).note_posted(Posted(url, private, own))
-    file = f"{slug}-{_digest(compared)}"
-    earlier = RunFolder(run).judgement(file) if not waiting else None
+    counts = judged(judge, compared, transcript)
     found = Judgement(
         against=(BEFORE if other is None else other.name) + (f", at site {site}" if site else ""),
         judge=name,
-        where=earlier.where if earlier else url or HERE,  # who was sent nothing has judged nothing
+        where=", ".join(transcript.places(judge, compared)) or transcript.place,
         questions=len(compared),
         source=source,
         private=private,
         site=site,
-        **judged(judge, compared, transcript),
+        **counts,
     )
     if found.refused == found.asked and isinstance(judge, Endpoint) and judge.refusal is not None:
         raise judge.refusal
-    RunFolder(run).write_judgement(file, found)
+    RunFolder(run).write_judgement(f"{slug}-{_digest(compared)}", found)
     console = Console(highlight=False, markup=False, emoji=False)
     told = table(found)
     console.print(f"{told.title}:")

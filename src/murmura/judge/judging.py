@@ -41,18 +41,20 @@ class Transcript:
 
     Args:
         file: where it is kept.
+        place: where the judge is that is asked now, such as a server's address.
 
     Raises:
         CheckpointError: the file is no such transcript.
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, place: str) -> None:
+        self.file, self.place = file, place
         self._answers: dict[str, str] = {}
+        self._places: dict[str, str] = {}
         for number, line in enumerate(_lines(file), 1):
             try:
                 row = json.loads(line.decode("utf-8"))
-                self._answers[row["key"]] = row["answer"]
+                self._answers[row["key"]], self._places[row["key"]] = row["answer"], row["place"]
             except (ValueError, KeyError, TypeError, RecursionError):
                 fix = "Move it away, and all is asked again."
                 raise CheckpointError("this is not a verdict", where=f"{file}:{number}", fix=fix) from None
@@ -61,11 +63,16 @@ class Transcript:
         """What the judge said to this; None where it was not asked yet."""
         return self._answers.get(_key(judge.described, asked))
 
+    def places(self, judge: Generator, compared: Sequence[Compared]) -> list[str]:
+        """Where the judge was when it said what it has said to these."""
+        keys = (_key(judge.described, asked) for one in compared for asked in one.prompts)
+        return list(dict.fromkeys(self._places[key] for key in keys if key in self._places))
+
     def add(self, judge: Generator, asked: str, answer: str) -> None:
         """Keep what it said."""
         key = _key(judge.described, asked)
-        self._answers[key] = answer
-        row = {"key": key, "judge": dict(judge.described), "prompt": asked, "answer": answer}
+        self._answers[key], self._places[key] = answer, self.place
+        row = {"key": key, "judge": dict(judge.described), "place": self.place, "prompt": asked, "answer": answer}
         atomic.append(self.file, (json.dumps(row, ensure_ascii=False) + "\n").encode())
 
 

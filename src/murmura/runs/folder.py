@@ -368,10 +368,6 @@ class RunFolder:
             (self.path / names.JUDGED).mkdir(exist_ok=True)
         self.write(f"{names.JUDGED}/{name}.json", judgement)
 
-    def judgement(self, name: str) -> Judgement | None:
-        """One that is kept, by the name of its file; None where there is none."""
-        return files.value(self.path / names.JUDGED / f"{name}.json", Judgement)
-
     def note_posted(self, posted: Posted) -> None:
         """Note, before it is, that something is sent to a judge elsewhere."""
         noted = files.rows(self.path / names.ENDPOINTS, Posted) or ()

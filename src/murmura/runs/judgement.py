@@ -16,7 +16,7 @@ class Judgement:
     Attributes:
         against: Whose they were: another run, or the model before training (``BEFORE``).
         judge: The model that judged.
-        where: Where it was: ``HERE``, or the address of a server.
+        where: Where it was: ``HERE``, or the addresses of servers that were asked.
         questions: How many were asked.
         private: Whether the questions came out of the sites' records.
         source: Where these come from: held out, or the name of a file.

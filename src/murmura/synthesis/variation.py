@@ -59,8 +59,8 @@ class Continue:
         """See ``Variation``. A text of which nothing can be cut, since nothing would be left to go on from, stays as
         it is."""
         bench = self._runtime
-        texts = [shortened(text, bench.prompt_ids(text), self._most, bench.tokenizer) for text in texts]
-        cuts = [self._cut(text, stream) for text, stream in zip(texts, streams, strict=True)]
+        read = [shortened(text, bench.prompt_ids(text), self._most, bench.tokenizer) for text in texts]
+        cuts = [self._cut(text, stream) for text, stream in zip(read, streams, strict=True)]
         changed = [(i, cut) for i, cut in enumerate(cuts) if cut]
         prompts, limits = [cut.prompt for _, cut in changed], [cut.limit for _, cut in changed]
         own = [streams[i] / "tokens" for i, _ in changed]

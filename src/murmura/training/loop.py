@@ -21,6 +21,7 @@ from murmura.privacy.ledger import Spent
 from murmura.progress import Bar, bar
 from murmura.streams import Stream
 from murmura.training.adapter import State
+from murmura.training.attention import short_in_float32
 from murmura.training.bank import Bank, Factor
 from murmura.training.config import LocalTraining
 from murmura.training.private import Private, PrivateStep
@@ -197,7 +198,7 @@ def _take_steps(
     for done in range(max((len(plan) for plan in plans), default=0)):
         chosen = {slot: plan[done] for slot, plan in enumerate(plans) if done < len(plan)}
         bank.grad.zero_()
-        with around(bank) if around else nullcontext():
+        with short_in_float32(bank.device), around(bank) if around else nullcontext():
             losses = source.gradients(chosen, done)
         for slot in chosen:
             if finite and not math.isfinite(losses[slot]):

@@ -53,9 +53,12 @@ def test_what_is_measured_at_the_end_alone_is_counted_once(planned):
 
 
 def test_what_an_audit_measures_is_counted(planned):
-    found = {one.what: one for one in planned({"rounds": 2}, audit={"canaries": 3, "candidates": 4}).work}
+    canaries = {"canaries": 3, "candidates": 4}
+    found = {one.what: one for one in planned({"rounds": 2}, audit=canaries).work}
     plain = {one.what: one for one in planned({"rounds": 2}).work}
-    assert found["candidates of canaries to read"].count == 12
+    assert found["candidates of canaries to read"].count == 2 * 12  # under the model, and under uploads
+    unheard = planned({"rounds": 2}, audit=canaries, evaluation={"uploads": 0}).work
+    assert [one.count for one in unheard if one.what == "candidates of canaries to read"] == [12]
     assert found["records to attack"].count == plain["records to attack"].count  # which canaries are not
 
 

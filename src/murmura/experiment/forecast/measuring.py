@@ -46,7 +46,9 @@ class MeasuringForecast:
         if self.cohort is not None:
             scored = self._scored(records, models)
             yield self._part("records to attack", scored, "evaluation.attack_records", self._record)
-        canaries = self.plan.experiment.audit.canaries * self.plan.experiment.audit.candidates
+        # Under the global model, and those of the sites that are heard, in each one's own upload.
+        often = 2 if self.plan.method.uploads_are_heard and self.config.uploads else 1
+        canaries = often * self.plan.experiment.audit.canaries * self.plan.experiment.audit.candidates
         yield self._part("candidates of canaries to read", canaries, "audit.canaries", self._record)
         if asked is not None:
             options = sum(len(question.options) for question in asked.choices)

@@ -248,7 +248,7 @@ class Host:
         owner allows: else a server could have it forget one that it is in the midst of."""
         joined = "no run yet" if site.run is None else f"run '{site.run}'"
         if site.run is None or ask.verb != _JOIN:
-            left = ", and takes no further part in it" if site.left else ""
+            left = ", and takes no further part in it" if site.left and site.run is not None else ""
             return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}{left}")
         try:
             site.runs.require(ask.run)

@@ -12,6 +12,9 @@ from email.utils import format_datetime
 import httpx
 import pytest
 import uvicorn
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata
+from flwr.proto.node_pb2 import Node
 
 from murmura.errors import RunError
 from murmura.federation.address import joined
@@ -120,6 +123,28 @@ def test_nothing_else_does(made, path):
     assert client.post(path, content=b"x").status_code == 403
     assert client.get(path).status_code == 403
     assert upstream.reached == []
+
+
+def pushed(**metadata):
+    told = {"message_id": "m", "src_node_id": 7, "dst_node_id": 1, "reply_to_message_id": "asked"} | metadata
+    return PushMessagesRequest(node=Node(node_id=7), messages_list=[Message(metadata=Metadata(**told))])
+
+
+@pytest.mark.parametrize(
+    ("body", "passes"),
+    [
+        (pushed(), True),
+        (pushed(reply_to_message_id=""), False),  # an ask, to another site or itself
+        (pushed(src_node_id=1), False),  # in the server's name
+        (PushMessagesRequest(node=Node(node_id=7), messages_list=[*pushed().messages_list] * 2), True),
+        (b"\xff\xff", False),
+    ],
+)
+def test_a_site_sends_answers_of_its_own_and_nothing_else(made, body, passes):
+    upstream, make = made
+    content = body if isinstance(body, bytes) else body.SerializeToString()
+    answer = make(keys=[KEY]).post("/v1/fleet/push-messages", content=content, headers={"flwr-public-key": KEY})
+    assert answer.status_code == (200 if passes else 403) and len(upstream.reached) == passes
 
 
 def test_keys_that_are_not_registered_reach_nothing(made):

@@ -51,6 +51,19 @@ def test_what_is_asked_again_to_the_byte_gets_the_same_answer_and_is_not_done_ag
     assert answers == [1, 1, 2, 1]
 
 
+def test_an_answer_that_is_too_large_for_the_way_is_a_failure_that_arrives(door, monkeypatch, capsys):
+    class Writing:
+        def handle(self, message, since):
+            yield frame({"site": "heart", "text": "x" * 2000})
+            yield frame({"done": {}})
+
+    monkeypatch.setattr("murmura.federation.engines.flower.site.LARGEST", 2**20 + 1000)
+    serve(door, Writing())
+    told, done = (unframe(part)[0] for part in parted(knock(door, frame({"verb": "a"}))))
+    assert told == {"failed": "RunError", "site": "heart"} and "done" in done
+    assert "at most 1 kB can be sent: it stays here" in capsys.readouterr().err
+
+
 def test_whoever_does_not_know_the_token_is_not_heard_and_others_are(door):
     counting = Counting()
     serve(door, counting)

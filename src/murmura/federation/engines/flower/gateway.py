@@ -2,7 +2,8 @@
 
 Flower's SuperLink serves its Fleet API, which sites need, on one port with its Control API, by which anybody who
 reaches it can start a run whose code executes at every site. So it listens on the loopback interface, and the server's
-gateway faces the network: TLS, the Fleet API alone, registered keys alone, bodies of a bounded size. A site's gateway
+gateway faces the network: TLS, the Fleet API alone, registered keys alone, bodies of a bounded size, and of messages
+answers alone: Flower would have a site hand another one, or itself, an ask in the server's name. A site's gateway
 stands between its SuperNode and the network: it verifies the server's certificate, and lets in no app but the site's
 own. Flower sends what is large in parts, and bounds no sum of them: the gateways do, from when a site was handed a
 message on.
@@ -55,7 +56,7 @@ _CALLS = frozenset(
         f"{FLEET}confirm-message-received",
     }
 )
-_PULL, _PART, _APP = f"{FLEET}pull-messages", f"{FLEET}push-object", f"{FLEET}get-fab"
+_PULL, _PUSH, _PART, _APP = (f"{FLEET}{name}" for name in ("pull-messages", "push-messages", "push-object", "get-fab"))
 _KEY = "flwr-public-key"
 _EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
 _HOLD = 15.0  # seconds that a request for messages is held
@@ -176,6 +177,8 @@ class Gateway:
         body = await _bounded(request)
         if body is None:
             return PlainTextResponse(f"more than {AT_ONCE} bytes at once", 413)
+        if path == _PUSH and self._keys is not None and not _are_answers(body):
+            return PlainTextResponse("a site answers what it was asked, and sends nothing else", 403)
         if path == _PART and self._sent[request.headers.get(_KEY, "")] + len(body) > LARGEST:
             return PlainTextResponse(f"more than {LARGEST} bytes in answer to a message", 413)
         headers = {name: value for name, value in request.headers.items() if name not in _HOP}
@@ -233,6 +236,19 @@ class Gateway:
                 await asyncio.sleep(min(max(_LOOK, _LOOKS * self._held), _LATEST))
         finally:
             self._held -= 1
+
+
+def _are_answers(body: bytes) -> bool:
+    """Whether all messages that are pushed answer others, and are said to come from whoever pushes them."""
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+    from google.protobuf.message import DecodeError
+
+    try:
+        pushed = PushMessagesRequest.FromString(body)
+    except DecodeError:
+        return False
+    sent = [message.metadata for message in pushed.messages_list]
+    return all(one.reply_to_message_id and one.src_node_id == pushed.node.node_id for one in sent)
 
 
 def _is_empty(answer: httpx.Response) -> bool:

@@ -12,12 +12,16 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from queue import Queue
 
+from murmura.errors import RunError
 from murmura.federation.engines.flower import LARGEST
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.worker import Worker
-from murmura.federation.wire.frames import joined
+from murmura.federation.wire.frames import answer_frame, joined, unframe
+from murmura.federation.wire.messages import Failure
 from murmura.progress import say
+from murmura.units import size
 
+_AROUND = 2**20  # bytes of what Flower sends with an answer
 _KEPT = 4  # answers that are given again where the same is asked again
 
 
@@ -69,11 +73,20 @@ def _receive(door: Door, asked: Queue[_Asked | None]) -> None:
             line.close()
 
 
+def _carried(one: bytes) -> bytes:
+    """A part of an answer; where it is larger than gateways let through, that there is none, since whoever asks would
+    wait for it in vain."""
+    if len(one) <= LARGEST - _AROUND:
+        return one
+    say(f"the answer has {size(len(one))}, and at most {size(LARGEST - _AROUND)} can be sent: it stays here")
+    return answer_frame(Failure(str(unframe(one)[0].get("site")), RunError.__name__))
+
+
 def _answered(worker: Worker, message: bytes, since: float) -> bytes | None:
     """The answer; None where there is none, whatever came: a server that lies is not to end this process, since it is
     started again and what it has counted in memory is gone."""
     try:
-        return joined(worker.handle(message, since))
+        return joined([_carried(one) for one in worker.handle(message, since)])
     except Exception as error:
         say(f"what the server sent cannot be read ({type(error).__name__})")
         return None
