@@ -122,8 +122,8 @@ def make_world(
     adapter = runtime.bank.initial(stream / "adapter")
     monitor = Monitor(runtime, evaluation_set(evaluation.sample), evaluation, stream)
     server = Server(runtime, fleet, monitor, run_folder, stream, adapter, method.rule)
+    server.promised = method.guarantee(sizes, runtime.training)
     if method.protects == "record":
-        server.promised = method.guarantee(sizes, runtime.training)
         server.sizes = {site.name: site.size for site in sites}
     return World(server, fleet, runtime, sites, ledger, run_folder)
 

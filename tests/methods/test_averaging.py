@@ -64,6 +64,17 @@ def test_a_server_that_steps_goes_on_from_its_checkpoint(tokenizer, tmp_path):
     assert_same(again.server.adapter, whole.server.adapter)
 
 
+def test_a_method_that_reads_replies_says_so_or_it_would_be_passed_by():
+    class Median(EveryOther):
+        def contributions(self, server, replies):
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match=r"Median.contributions would be passed by.*single_replies"):
+        method(Median)
+    Median.traits = OneByOne.traits
+    method(Median)
+
+
 def test_titles_name_every_part_once():
     assert method().title == "Every other"
     options = {"local": "fedprox", "server": "fedadam", "rule": "rolora"}

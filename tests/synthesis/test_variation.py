@@ -144,9 +144,9 @@ def test_what_follows_on_a_text_that_is_too_long_follows_on_what_was_read_of_it(
     streams = [stream for stream in (Stream(0) / i for i in range(30)) if not cuts_the_end(stream)]
     found = Continue(bench, max_tokens=most, mended=False).vary([" ".join(sentences)] * len(streams), streams)
     for one, (prompt, limit) in zip(found, asked, strict=True):
-        kept = one.removesuffix("and so on").strip()
+        kept = one.partition("and so")[0].strip()
         assert limit > 3 and sentences[4] not in prompt and sentences[4] not in one
-        assert not kept or prompt.endswith(kept)
+        assert not kept or kept in prompt
 
 
 def test_a_text_that_is_too_long_stays_whole_where_nothing_whole_is_written(bench, monkeypatch):

@@ -127,7 +127,7 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     # Runs side by side share cores, and those of the search measure less than others.
     between = f"about {duration(left)}" if jobs == 1 else f"{duration(left / jobs)} to {duration(left)}"
-    but = f", without {listing(untried)}, which cannot be tried" if untried else ", or less"
+    but = f", without {listing(list(untried))}, which cannot be tried" if untried else ", or less"
     lasts = f", {between} {'left' if finished else 'in all'}{but}" if left else ""
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
 

@@ -216,6 +216,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         started.told = True
         with _published(side.server, folder, engine), _tracked(experiment, folder, side.server, run):
             side.method.lead(side.server, side.fleet)
+            side.server.require_whole()
             _finish(folder, experiment, side, context)
     folder.write_live(None)
     if plan.privacy:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.aggregation.mean import PER_NUMBER, too_long
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.server import ServerOptimizer, optimizer_of
+from murmura.errors import ConfigError
 from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.method import Method
 from murmura.federation.wire.messages import Ask, Payload, Reply
@@ -53,6 +54,9 @@ class Averaging(Method):
     def __init__(self, config: MethodConfig, rule: Rule | None = None) -> None:
         super().__init__(config, rule)
         self.local = local_rule(self.rule.config)
+        if type(self).contributions is not Averaging.contributions and not self.traits.single_replies:
+            what = f"{type(self).__name__}.contributions would be passed by: it asks for sums alone"
+            raise ConfigError(what, where="method.name", fix="Say in its traits why it reads replies (single_replies).")
 
     @property
     def title(self) -> str:
@@ -179,7 +183,8 @@ class Averaging(Method):
         return optimizer_of(self.rule.config)
 
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
-        """(upload, weight) of each reply, as it comes. A method that overrides this says so in its traits."""
+        """(upload, weight) of each reply, as it comes. A method that overrides this says why in its traits
+        (``single_replies``): else it would be passed by wherever sums are all that is needed."""
         for reply in replies:
             yield reply["adapter"], 1.0 if self.weight is None else reply[self.weight]
 

@@ -43,7 +43,7 @@ def _attend(
     three = (query, key, value)
     is_short = key.shape[2] < _LONG and all(one.dtype == torch.bfloat16 for one in three)
     if not is_short or not any(one.requires_grad for one in three):
-        return plain(module, query, key, value, mask, **options)  # type: ignore[no-any-return]
+        return plain(module, query, key, value, mask, **options)
     if isinstance(mask, torch.Tensor) and mask.is_floating_point():
         mask = mask.float()
     with torch.autocast("cpu", enabled=False):

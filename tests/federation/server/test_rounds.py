@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from murmura.errors import RunError
+from murmura.errors import PrivacyError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.exporting import Exporting
 from murmura.federation.method import Method
@@ -281,3 +281,29 @@ def test_the_rate_of_a_round(tokenizer, tmp_path):
     method = Counting()
     lead(tokenizer, method, tmp_path, training=LocalTraining(lr=1.0, schedule="constant"))
     assert method.rates == [1.0] * 3
+
+
+class Stopping(Counting):
+    """Breaks off in its second round."""
+
+    def lead(self, server, fleet):
+        for round in server.rounds(self.rounds):
+            list(fleet.ask("count", fleet.sites))
+            if round == 2:
+                break
+
+
+def test_a_program_that_breaks_off_is_told_so_since_what_it_has_sent_is_in_no_figure(tokenizer, tmp_path):
+    world = lead(tokenizer, Stopping(), tmp_path / "run", engine=LocalEngine)
+    with pytest.raises(RunError, match="ended in round 2, which was not measured or saved"):
+        world.server.require_whole()
+    whole = lead(tokenizer, Counting(), tmp_path / "whole", engine=LocalEngine)
+    whole.server.require_whole()
+    with pytest.raises(RunError, match="ended in round 0"):
+        make_world(tokenizer, Counting(), tmp_path / "none", engine=LocalEngine).server.require_whole()
+
+
+def test_a_method_that_promises_nothing_notes_no_epsilon(tokenizer, tmp_path):
+    world = lead(tokenizer, Counting(), tmp_path / "run", engine=LocalEngine)
+    with pytest.raises(PrivacyError, match="an ε is noted that the method has not promised"):
+        world.server.note_privacy({"epsilon": 0.1, "delta": 1e-5})

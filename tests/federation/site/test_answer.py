@@ -57,6 +57,28 @@ def test_sites_that_need_no_slots_work_together_in_blocks(monkeypatch):
     assert [one["examples"] for one in answers] == list(range(2, 9)) and method.worked == [3, 3, 2]
 
 
+class Careless(Slotless):
+    """Gives back something else than a reply for each site."""
+
+    gives = None
+
+    @verb(releases={"examples": Count()}, slots=False)
+    def count(self, cohort, ask):
+        replies = super().count(cohort, ask)
+        other = [Reply("nobody", {})] * 2
+        return {"fewer": replies[:-1], "more": replies * 2, "none": None, "other": other}[self.gives]
+
+
+@pytest.mark.parametrize("gives", ["fewer", "more", "none", "other"])
+def test_a_verb_gives_one_reply_for_each_site_of_its_cohort(gives):
+    method = Careless(None)
+    method.gives = gives
+    host = Host(make_sites(1, 2), [method], SimpleNamespace(slots=1), Stream(0), run="")
+    answers = list(host.answer(Ask("count", 1), list(host.sites)))
+    assert [type(one.error).__name__ for one in answers] == ["RunError"] * 2
+    assert "verb count does not give one reply for each site" in str(answers[0].error)
+
+
 class Fragile(Slotless):
     """One site cannot do it, which is met when others have begun."""
 

@@ -197,7 +197,7 @@ def test_with_banded_noise_turns_come_round_in_one_order(tokenizer, tmp_path):
 def test_with_banded_noise_all_sites_have_turns_however_many_there_are(tokenizer, tmp_path):
     """Five sites, two a round: each is back after two rounds or three."""
     method = dpftrl(**VARIANTS["banded"] | {"rounds": 5, "sites_per_round": 2})
-    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0)
+    world = scripted(tokenizer, tmp_path, method, lambda site, round: 0.0, sizes=(1,) * 5)
     world.fleet.engine.sites = list("abcde")
     method.lead(world.server, world.fleet)
     asked = [sites for ask, sites in world.fleet.engine.asked if ask.verb == "train_clipped"]

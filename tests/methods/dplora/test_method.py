@@ -6,13 +6,14 @@ import torch
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import too_long
-from murmura.errors import CheckpointError, RefusedError, RunError
+from murmura.errors import CheckpointError, ConfigError, RefusedError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.store import SiteStore
 from murmura.federation.traits import RULES
 from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.federation.wire.releases import Count, verb
 from murmura.methods import build, parse_config
 from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.config import DPLoRAConfig
@@ -20,6 +21,7 @@ from murmura.methods.dplora.guarantee import plan
 from murmura.methods.dplora.method import DPLoRA
 from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.guarantee import Cost
 from murmura.privacy.observation import length
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.privacy.standing import rounded
@@ -498,3 +500,28 @@ def test_private_steps_begin_with_what_exact_aggregation_left_over(tokenizer, tm
     monkeypatch.setattr(Cohort, "train", noting)
     method.lead(world.server, world.fleet)
     assert seen == [(n, purpose, {n == 2}) for n in (1, 2) for purpose in ("public", "private")]
+
+
+class Peeking(DPLoRA):
+    """Has sites send besides what no noise is in."""
+
+    spends = None
+
+    def verbs(self):
+        return [*super().verbs(), "peek"]
+
+    @verb(releases={"examples": Count()})
+    def peek(self, cohort, ask):
+        return cohort.reply(examples=cohort.sizes)
+
+    def cost(self, name, records, training):
+        return self.spends if name == "peek" else super().cost(name, records, training)
+
+
+def test_a_method_that_goes_further_keeps_no_epsilon_for_what_none_covers():
+    method = Peeking(DPLoRAConfig(name="dplora", noise_multiplier=1.0))
+    with pytest.raises(ConfigError, match="verb peek releases what no ε covers"):
+        method.guarantee(SIZES, CLIPPED)
+    method.spends = Cost(epsilon=0.1)
+    assert method.guarantee(SIZES, CLIPPED) is not None
+    assert Peeking(DPLoRAConfig(name="dplora", noise_multiplier=0.0)).guarantee(SIZES, CLIPPED) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
+from murmura.errors import PrivacyError, RunError
 from murmura.federation.server.activity import Activity
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
@@ -75,6 +76,7 @@ class Server:
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
         self.promised: Guarantee | None = None
+        self._count = 0  # of rounds
         self.sizes: Mapping[str, int] = {}
         self.caveats: list[str] = []
         self.counted: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda privacy: privacy
@@ -160,7 +162,8 @@ class Server:
 
     def rounds(self, count: int) -> Iterator[int]:
         """Rounds 1 to ``count``. After each one the model is measured and everything is saved; a resumed run goes on
-        after its last saved round.
+        after its last saved round. Each has to come to its end: what sites have sent in one that is broken off counts,
+        and is in no figure (``require_whole``).
         """
         self._count = self._fleet.activity.rounds = count
         if not self.rows:
@@ -180,6 +183,17 @@ class Server:
                     self.closing()
                 self._close()
                 progress.advance()
+
+    def require_whole(self) -> None:
+        """Hold the method's program to having gone through all rounds.
+
+        Raises:
+            RunError: one was not measured and saved, so that the adapter is not what is told of it.
+        """
+        ended = self.rows[-1]["round"] if self.rows else None
+        if ended is None or ended != self._count:
+            what = f"the method's program ended in round {self.round}, which was not measured or saved"
+            raise RunError(what, where="lead", fix="Let each round of server.rounds come to its end.")
 
     def rank(self, site: str) -> int | None:
         """Of a site's adapters; None where all have the run's."""
@@ -217,7 +231,14 @@ class Server:
         self._fleet.tell(what)
 
     def note_privacy(self, figures: Mapping[str, Any]) -> None:
-        """Note what is guaranteed after this round; see ``murmura.privacy.ledger``."""
+        """Note what is guaranteed after this round; see ``murmura.privacy.ledger``.
+
+        Raises:
+            PrivacyError: the run has promised nothing (``Method.guarantee``), so that nothing was held to it.
+        """
+        if self.promised is None:
+            fix = "Have the method promise it: Method.protects and Method.guarantee."
+            raise PrivacyError("an ε is noted that the method has not promised", where=f"round {self.round}", fix=fix)
         self._privacy = {**figures, "caveat": " ".join(self.caveats)} if self.caveats else dict(figures)
 
     def ask(

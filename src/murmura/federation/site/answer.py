@@ -13,6 +13,7 @@ from murmura.errors import (
     MurmuraError,
     PrivacyError,
     RefusedError,
+    RunError,
     SecureSumError,
     UndeclaredReleaseError,
     nearest,
@@ -273,6 +274,10 @@ class Host:
         declared = verbs.releases(ask.verb)
         cohort = Cohort([self.sites[name] for name in names], self.runtime, ask, self.stream, self.rule)
         replies: list[Reply] = getattr(verbs, ask.verb)(cohort, ask)
+        if not (isinstance(replies, list) and sorted(one.site for one in replies) == sorted(names)):
+            what = f"verb {ask.verb} does not give one reply for each site"
+            fix = "Return a list with a Reply for each of cohort.sites, by its name."
+            raise RunError(what, where=f"round {ask.round}", fix=fix)
         for site in cohort.sites:
             self._hold_to_plan(site, ask.run)
         for reply in replies:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from murmura.errors import RefusedError
+from murmura.errors import ConfigError, RefusedError
 from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Payload, Reply
@@ -91,6 +91,11 @@ class DPLoRA(VanillaFL):
     def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
         if not self.protects:
             return None
+        for name in {*self.verbs()} - {"train_private", _TELL}:  # of a method that goes further than this one
+            if not self.is_free(name) and self.cost(name, max(records), training) is None:
+                what = f"verb {name} releases what no ε covers, and the method promises one"
+                fix = "Leave the verb out, or let the method protect nothing."
+                raise ConfigError(what, where="method.name", fix=fix)
         return Guarantee.of(guarantee.weakest(self.config, training, records), self.config.accountant)
 
     def releases(self, name: str) -> dict[str, Release]:

@@ -61,7 +61,7 @@ def test_an_answer_that_is_too_large_for_the_way_is_a_failure_that_arrives(door,
     serve(door, Writing())
     told, done = (unframe(part)[0] for part in parted(knock(door, frame({"verb": "a"}))))
     assert told == {"failed": "RunError", "site": "heart"} and "done" in done
-    assert "at most 1 kB can be sent: it stays here" in capsys.readouterr().err
+    assert "at most 1.00 kB can be sent: it stays here" in capsys.readouterr().err
 
 
 def test_whoever_does_not_know_the_token_is_not_heard_and_others_are(door):
