@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -16,6 +17,8 @@ from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
 from murmura.experiment.schema import schema
+from murmura.generation.scoring import CloseScores
+from murmura.measure.attacks import Passes
 from murmura.tasks import INSTRUCTION
 from tests.experiment.small import experiment, record, write_data, write_lines
 
@@ -102,6 +105,105 @@ def test_one_that_cannot_be_imported_is_told_with_its_package(monkeypatch, tmp_p
         methods.section("torn")
     assert caught.value.where == "package broken 2.0"
     assert methods.section("fedit").__name__ == "FedITConfig"  # others are not in its way
+
+
+CONFIG = """
+from typing import ClassVar, Literal
+from murmura.federation.method_config import MethodConfig
+
+class Config(MethodConfig):
+    implementation: ClassVar[str] = "torn.method:Torn"
+    name: Literal["torn"] = "torn"
+"""
+METHOD = """
+from murmura.federation.method import Method
+from murmura.federation.traits import Traits
+
+class Torn(Method):
+    traits = Traits(label="Torn")
+    def lead(self, server, fleet): ...
+"""
+
+
+@pytest.fixture
+def torn(monkeypatch, tmp_path):
+    """Makes a package that brings one method out of two files."""
+
+    def make(config, method=METHOD):
+        (tmp_path / "torn").mkdir()
+        for name, text in (("__init__", ""), ("config", config), ("method", method)):
+            (tmp_path / "torn" / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(brought(tmp_path, "torn", ["torn = torn.config:Config"]))
+
+    yield make
+    for name in [name for name in sys.modules if name.split(".")[0] == "torn"]:
+        del sys.modules[name]
+
+
+def test_a_method_that_is_whole_is_made(torn):
+    torn(CONFIG)
+    assert methods.build(methods.section("torn")()).title == "Torn"
+
+
+@pytest.mark.parametrize(
+    ("config", "method", "why"),
+    [
+        (CONFIG.replace("    implementation", "    other"), METHOD, "no attribute 'implementation'"),
+        (CONFIG.replace(":Torn", ":Tron"), METHOD, "has no attribute 'Tron'"),
+        (CONFIG.replace(".method:Torn", ".metod:Torn"), METHOD, "No module named 'torn.metod'"),
+        (CONFIG, METHOD.replace("    traits", "    tratis"), "Can't instantiate abstract class"),
+        (CONFIG, METHOD.replace("lead", "laed"), "Can't instantiate abstract class"),
+        (CONFIG, "class Torn: ...", "it is no class on murmura.federation.method.Method"),
+        (CONFIG, "Torn = 1", "it is no class on murmura.federation.method.Method"),
+        (CONFIG, "1 / 0", "ZeroDivisionError"),
+        ("class Config: ...", METHOD, "it is no class on murmura.federation.method_config.MethodConfig"),
+    ],
+)
+def test_what_a_package_lacks_is_told_with_its_name(torn, config, method, why):
+    torn(config, method)
+    with pytest.raises(ConfigError) as caught:
+        methods.build(methods.section("torn")())
+    assert caught.value.where == "package torn 2.0" and "'torn'" in caught.value.what and why in caught.value.what
+
+
+def test_what_a_method_says_to_people_itself_is_left_to_it(torn):
+    own = "    def __init__(self, *args): raise ConfigError('beta is too much for gamma', where='method.beta')\n"
+    torn(CONFIG, f"from murmura.errors import ConfigError{METHOD}{own}")
+    with pytest.raises(ConfigError, match="beta is too much") as caught:
+        methods.build(methods.section("torn")())
+    assert caught.value.where == "method.beta"
+
+
+def read_at(nll):
+    """What a model that finds each of three tokens so unlikely, in nats, makes of a record."""
+    each = np.full(3, nll, np.float32)
+    return CloseScores(each, each > 1, mean=-each, std=each, drawn=-each)
+
+
+PASSES, LOST = Passes(read_at(1.0), read_at(2.0)), Passes(read_at(np.nan), read_at(2.0))
+
+
+@pytest.mark.parametrize(
+    ("attack", "why"),
+    [
+        (lambda passes: passes.nll, "AttributeError: 'Passes' object has no attribute 'nll'"),
+        (lambda passes: None, "TypeError"),
+        (lambda passes: passes.raised, "TypeError"),
+        (lambda passes: float("nan"), "ValueError: it gives nan"),
+        (lambda passes: float("inf"), "ValueError: it gives inf"),
+    ],
+)
+def test_an_attack_that_makes_no_number_is_told_with_its_package(plugin, monkeypatch, attack, why):
+    monkeypatch.setattr("halves.attack.upper_half", attack)
+    with pytest.raises(ConfigError) as caught:
+        scored(INSTRUCTION, Readings({"heart": [PASSES]}, [[PASSES]], {"heart": 0}))
+    assert caught.value.where == "package halves 1.0"
+    assert "'upper-half' is an attack that" in caught.value.what and why in caught.value.what
+
+
+def test_a_model_without_numbers_is_no_mistake_of_an_attack(plugin):
+    found = scored(INSTRUCTION, Readings({"heart": [LOST]}, [[PASSES]], {"heart": 0}))
+    assert not found["upper-half"].is_finite and not found["loss difference"].is_finite
 
 
 def test_the_page_about_methods_of_ones_own_shows_this_package():

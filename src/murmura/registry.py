@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from murmura.errors import ConfigError
+from murmura.errors import ConfigError, MurmuraError
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,38 @@ class Registry(Mapping[str, Origin]):
     def __len__(self) -> int:
         return len(self.builtin) + len(self._brought())
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str, base: type | None = None) -> Any:
         """Import what a name stands for.
 
+        Args:
+            base: of which it must be a subclass; None: it may be anything.
+
         Raises:
-            ConfigError: the package that brings it cannot be imported.
+            ConfigError: the package that brings it cannot be imported, or brings something else.
         """
-        source = self[name]
+        path = self[name].path
+        with self.guarded(name, f"cannot be loaded from {path}"):
+            return imported(path, base)
+
+    @contextmanager
+    def guarded(self, name: str, what: str) -> Iterator[None]:
+        """Where the block runs what another package brings, and that fails, say so with the package. Errors that are
+        for people already stay as they are, and so do those of what is built in.
+
+        Args:
+            name: of what it brings.
+            what: it fails at, in words that follow the name.
+        """
         try:
-            return imported(source.path)
-        except Exception as error:  # whatever another package does when it is imported
-            if not source.package:
+            yield
+        except MurmuraError:
+            raise
+        except Exception as error:  # whatever another package does
+            source = self.get(name)
+            if source is None or not source.package:
                 raise
-            what = f"'{name}' cannot be loaded from {source.path} ({type(error).__name__}: {error})"
-            raise ConfigError(what, where=f"package {source.package}", fix="Mend or uninstall the package.") from error
+            told = f"'{name}' {what} ({type(error).__name__}: {error})"
+            raise ConfigError(told, where=f"package {source.package}", fix="Mend or uninstall the package.") from error
 
     def _brought(self) -> dict[str, Origin]:
         """What other packages bring, by name."""
@@ -73,10 +92,17 @@ class Registry(Mapping[str, Origin]):
         return dict(sorted(found.items()))
 
 
-def imported(path: str) -> Any:
-    """What an import path ``package.module:Name`` leads to."""
+def imported(path: str, base: type | None = None) -> Any:
+    """What an import path ``package.module:Name`` leads to.
+
+    Raises:
+        TypeError: it is no subclass of ``base``.
+    """
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    found = getattr(import_module(module), name)
+    if base is not None and not (isinstance(found, type) and issubclass(found, base)):
+        raise TypeError(f"it is no class on {base.__module__}.{base.__name__}")
+    return found
 
 
 def _package(point: EntryPoint) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,17 +137,35 @@ def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:
     """Every record's score by each attack that needs no more than its model and that before training.
 
     Raises:
-        ConfigError: one of another package cannot be imported, or has the name of one of Murmura's.
+        ConfigError: one of another package cannot be imported, has the name of one of Murmura's, or makes no number of
+            a record.
     """
     attacks = {name: ATTACKS[name] for name in task.attacks}
     if task.is_text:
         attacks[MIN_K] = min_k
+    found = {name: versus(readings, attack) for name, attack in attacks.items()}
     for name, source in BROUGHT.items():
         if name in attacks:
             fix = "Uninstall the package, or have it name the attack otherwise."
             raise ConfigError(f"'{name}' is an attack of Murmura's own", where=f"package {source.package}", fix=fix)
-        attacks[name] = BROUGHT.load(name)
-    return {name: versus(readings, attack) for name, attack in attacks.items()}
+        attack = BROUGHT.load(name)
+        with BROUGHT.guarded(name, "is an attack that makes no number of a record"):
+            found[name] = versus(readings, partial(_number, attack))
+    return found
+
+
+def _number(attack: Callable[[Passes], float], one: Passes) -> float:
+    """A record's score by an attack of another package; where the models themselves make no number of the record, what
+    comes of that is not the attack's mistake.
+
+    Raises:
+        Exception: whatever the attack raises.
+        ValueError: it gives no finite number.
+    """
+    found = float(attack(one))
+    if not np.isfinite(found) and np.isfinite(one.raised).all():
+        raise ValueError(f"it gives {found}")
+    return found
 
 
 def versus(readings: Readings, attack: Callable[[Passes], float]) -> AttackScores:

@@ -60,20 +60,27 @@ def section(name: Any, where: str | None = None) -> type[MethodConfig]:
     """The options of method ``name``.
 
     Raises:
-        ConfigError: there is no such method.
+        ConfigError: there is no such method, or the package that brings it has no options of one.
     """
     if not isinstance(name, str):
         raise ConfigError("method.name must be one name in quotes", where=where, fix=nearest(str(name), METHODS))
     if name not in METHODS:
         raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(name, METHODS))
-    found: type[MethodConfig] = METHODS.load(name)
+    found: type[MethodConfig] = METHODS.load(name, MethodConfig)
     return found
 
 
 def method_class(config: MethodConfig) -> type[Method]:
-    """The class of the method that a config belongs to, which needs torch."""
-    found: type[Method] = imported(config.implementation)
-    return found
+    """The class of the method that a config belongs to, which needs torch.
+
+    Raises:
+        ConfigError: the package that brings it has no such class, or it is no method.
+    """
+    from murmura.federation.method import Method
+
+    with METHODS.guarded(config.name, "has no class that can be loaded by its 'implementation'"):
+        found: type[Method] = imported(config.implementation, Method)
+        return found
 
 
 def _keys_of_others(name: str) -> dict[str, str]:
@@ -83,7 +90,13 @@ def _keys_of_others(name: str) -> dict[str, str]:
 
 def build(config: MethodConfig, aggregation: AggregationConfig | None = None) -> Method:
     """The method that a config belongs to, with its aggregation; whether it can work with that, says
-    ``experiment.validate``."""
+    ``experiment.validate``.
+
+    Raises:
+        ConfigError: as ``method_class``; or it lacks something that a method has, such as ``lead`` or ``traits``.
+    """
     from murmura.aggregation.choosing import rule
 
-    return method_class(config)(config, rule(aggregation) if aggregation else None)
+    chosen = rule(aggregation) if aggregation else None
+    with METHODS.guarded(config.name, "cannot be made"):
+        return method_class(config)(config, chosen)
