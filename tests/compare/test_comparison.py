@@ -16,7 +16,7 @@ from murmura.compare import comparison as comparison_module
 from murmura.compare import jobs
 from murmura.compare.comparison import _remarks
 from murmura.compare.files import write
-from murmura.compare.jobs import FIGURES, PICTURE, TABLE, require_done
+from murmura.compare.jobs import FIGURES, PICTURE, TABLE
 from murmura.compare.outcome import with_search
 from murmura.compare.view import answers, markdown, section
 from murmura.data.records import Instruction
@@ -32,7 +32,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
 from murmura.report.table import table as table_of
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT
+from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT, REPORT
 from murmura.runs.record import read
 from murmura.status.status import look
 from murmura.status.view import lines
@@ -188,12 +188,12 @@ def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
 
 
 def _pages_are_right(outcome, whole, tmp_path):
-    page = write(outcome, section(outcome), whole.folder).read_text()
+    page = write(outcome, whole.folder).read_text()
     told = json.loads((whole.folder / FIGURES).read_text())
     table = (whole.folder / TABLE).read_text()
     assert outcome.choice.sentences[0] in page and outcome.choice.sentences[0] in table
     assert "<h1>Comparison</h1>" in page
-    named = write(replace(outcome, name="clinics"), section(outcome), whole.folder).read_text()
+    named = write(replace(outcome, name="clinics"), whole.folder).read_text()
     assert "<h1>Comparison: clinics</h1>" in named
     assert told["chosen"] == outcome.choice.arm and [one["arm"] for one in told["arms"]] == ["FedAvg", "private"]
     for one, arm in zip(outcome.results, told["arms"], strict=True):
@@ -275,7 +275,7 @@ def test_steps_that_tell_of_private_records_are_in_no_table(comparison, begun, m
     assert planned["only"].steps
     outcome = whole.carry_out(1, planned)
     assert outcome.results[0].steps == steps
-    write(outcome, section(outcome), whole.folder)
+    write(outcome, whole.folder)
     assert json.loads((whole.folder / FIGURES).read_text())["arms"][0]["steps"] == steps
 
 
@@ -371,8 +371,9 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
     outcome = whole.carry_out(1, whole.check())
     assert [one.arm for one in outcome.results] == ["FedAvg"] and "private" in outcome.remarks[0]
     assert "Every arm was to be run with seed 0, on the same records." in markdown(section(outcome))
-    with pytest.raises(RunError, match=r"(?s)1 run failed, and stands.*private-seed0:\nit broke"):
-        require_done(whole.failed)
+    with pytest.raises(RunError, match=r"(?s)1 run failed, and stands.*private-seed0:\nit broke") as caught:
+        whole.write(outcome)
+    assert caught.value.where == str(whole.folder / REPORT) and (whole.folder / REPORT).exists()
 
 
 def test_what_went_otherwise_than_planned_is_told_beside_the_figures(comparison, begun):

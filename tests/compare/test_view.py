@@ -65,7 +65,7 @@ def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
     plain = result(tmp_path, "FedAvg", [2.1, 2.2])
     other = replace(result(tmp_path, "PrE-Text", [3.1, 3.2], [0.5, 0.6]), kind="document")
     found = outcome(plain, other)
-    write(found, section(found), tmp_path)
+    write(found, tmp_path)
     drawn = (tmp_path / "comparison.svg").read_text()
     assert "FedAvg" in drawn and "PrE-Text" not in drawn
 

@@ -146,17 +146,12 @@ def _counted(runs: int, finished: int) -> str:
 
 
 def _carry_out(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int) -> None:
-    from murmura.compare.files import write
-    from murmura.compare.jobs import require_done
     from murmura.compare.view import section
     from murmura.report.terminal import show_blocks
 
     outcome = comparison.carry_out(jobs, planned)
-    told = section(outcome)
-    page = write(outcome, told, comparison.folder)
-    show_blocks(told.blocks)
-    typer.echo(f"Report: {page}")
-    require_done(comparison.failed)
+    show_blocks(section(outcome).blocks)
+    typer.echo(f"Report: {comparison.write(outcome)}")
 
 
 def _seeds(text: str | None) -> int | list[int] | None:

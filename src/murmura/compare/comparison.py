@@ -71,6 +71,7 @@ class Comparison:
 
     def __init__(self, config: CompareConfig, arms: Sequence[Candidate], folder: Path) -> None:
         self.config, self.arms, self.folder = config, arms, folder
+        self._failed: list[tuple[Job, str]] = []
 
     @property
     def searches(self) -> list[Job]:
@@ -189,8 +190,28 @@ class Comparison:
             lost = f"the search of {whose} came to no finite figure at any of its rates, so the reference has no run"
             fix = f"Give {whose} other rates{f', or {instead}' if others else '.'}"
             raise RunError(lost, where=str(self.folder), fix=fix)
-        self.failed = failed
+        self._failed = failed
         return outcome
+
+    def write(self, outcome: Outcome) -> Path:
+        """Write what was found into the comparison's folder: ``report.html``, the tables as ``comparison.md``, the
+        picture as ``comparison.svg`` and all figures as ``comparison.json``.
+
+        Args:
+            outcome: what ``carry_out`` has found.
+
+        Returns:
+            the page.
+
+        Raises:
+            CheckpointError: a file cannot be written.
+            RunError: all is written, but some runs had failed and stand in no figure; with what each printed last.
+        """
+        from murmura.compare.files import write  # which stands on this module
+
+        page = write(outcome, self.folder)
+        require_done(self._failed, where=page)
+        return page
 
     def _searched(self, arm: Candidate) -> dict[float, list[Path]]:
         """Runs of the search, by rate; none of a rate at which one was not finished."""

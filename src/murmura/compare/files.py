@@ -13,19 +13,16 @@ from murmura.compare.config import UNNAMED
 from murmura.compare.equal_utility import at_equal_utility
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE
 from murmura.compare.outcome import LEAKAGE, UPLOADS, ArmResult, with_search
-from murmura.compare.view import markdown
-from murmura.report.content import FirstScreen, ReportSection
+from murmura.compare.view import markdown, section
+from murmura.report.content import FirstScreen
 from murmura.report.output_file import replacing
 from murmura.report.page import write as write_page
 from murmura.runs import jsontext
 from murmura.runs.names import REPORT
 
 
-def write(outcome: Outcome, told: ReportSection, folder: Path) -> Path:
+def write(outcome: Outcome, folder: Path) -> Path:
     """Write the page, the tables in Markdown, the picture as SVG and the figures as JSON.
-
-    Args:
-        told: what its page says (``murmura.compare.view``).
 
     Returns:
         the page.
@@ -33,6 +30,7 @@ def write(outcome: Outcome, told: ReportSection, folder: Path) -> Path:
     Raises:
         CheckpointError: one cannot be written.
     """
+    told = section(outcome)
     _write(folder / FIGURES, jsontext.dumps(figures(outcome)) + "\n")
     _write(folder / TABLE, markdown(told))
     drawn = next((block.picture for block in told.blocks if isinstance(block, FirstScreen)), None)

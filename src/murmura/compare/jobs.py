@@ -304,10 +304,11 @@ def _last_words(code: int) -> Iterator[str]:
         yield f"It was ended by {Signals(-code).name}."
 
 
-def require_done(failed: Sequence[tuple[Job, str]], instead: str = "") -> None:
+def require_done(failed: Sequence[tuple[Job, str]], instead: str = "", where: Path | None = None) -> None:
     """
     Args:
         instead: what else may be done, in a sentence.
+        where: the page without them.
 
     Raises:
         RunError: some runs failed; with what each printed last.
@@ -316,4 +317,4 @@ def require_done(failed: Sequence[tuple[Job, str]], instead: str = "") -> None:
         told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
         runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
         what = f"{runs} in no figure:\n{told}"
-        raise RunError(what, fix=f"{_AGAIN} {instead}".strip())
+        raise RunError(what, where=where and str(where), fix=f"{_AGAIN} {instead}".strip())

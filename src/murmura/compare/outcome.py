@@ -93,6 +93,7 @@ class ArmResult:
 
     @property
     def utility(self) -> Estimate | None:
+        """What arms are chosen by, the mean over the seeds; None where no run measured it."""
         return self.estimate(self.utility_figure.key)
 
     @property
@@ -104,6 +105,7 @@ class ArmResult:
 
     @property
     def leakage(self) -> Estimate | None:
+        """The AUC of attacks on the model, likewise."""
         return self.estimate(LEAKAGE)
 
     @property
