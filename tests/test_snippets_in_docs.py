@@ -288,3 +288,13 @@ def test_what_is_imported_is_on_the_page_of_the_api():
     imports = [node for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = {one.name for node in imports if node.module.partition(".")[0] == "murmura" for one in node.names}
     assert len(names) > 10 and names <= set(shown)
+
+
+def test_what_a_method_says_is_on_the_page_of_the_api():
+    """What extending.md tells of one's own methods: the members in its table, and names of classes in its sentences."""
+    page, told = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("api", "extending"))
+    listed = {one for members in re.findall(r"members: \[(.*)\]", page) for one in members.split(", ")}
+    table = told.split("## What a method says")[1].split("\n\n")[1]
+    members = {one for row in table.splitlines() for one in re.findall(r"`(\w+)[(`]", row.split("|")[1])}
+    used = set(re.findall(r"`(?:server|fleet|cohort)\.(\w+)\(?", told)) - {"adapter", "store"}
+    assert len(members) > 12 and members <= listed and len(used) > 6 and used <= listed
