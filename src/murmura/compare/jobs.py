@@ -317,4 +317,4 @@ def require_done(failed: Sequence[tuple[Job, str]], instead: str = "", where: Pa
         told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
         runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
         what = f"{runs} in no figure:\n{told}"
-        raise RunError(what, where=where and str(where), fix=f"{_AGAIN} {instead}".strip())
+        raise RunError(what, where=str(where) if where else None, fix=f"{_AGAIN} {instead}".strip())
