@@ -153,10 +153,10 @@ def test_a_method_that_is_whole_is_made(torn):
         (CONFIG.replace(".method:Torn", ".metod:Torn"), METHOD, "No module named 'torn.metod'"),
         (CONFIG, METHOD.replace("    traits", "    tratis"), "Can't instantiate abstract class"),
         (CONFIG, METHOD.replace("lead", "laed"), "Can't instantiate abstract class"),
-        (CONFIG, "class Torn: ...", "it is no class on murmura.federation.method.Method"),
-        (CONFIG, "Torn = 1", "it is no class on murmura.federation.method.Method"),
+        (CONFIG, "class Torn: ...", "it is no subclass of murmura.federation.method.Method"),
+        (CONFIG, "Torn = 1", "it is no subclass of murmura.federation.method.Method"),
         (CONFIG, "1 / 0", "ZeroDivisionError"),
-        ("class Config: ...", METHOD, "it is no class on murmura.federation.method_config.MethodConfig"),
+        ("class Config: ...", METHOD, "it is no subclass of murmura.federation.method_config.MethodConfig"),
     ],
 )
 def test_what_a_package_lacks_is_told_with_its_name(torn, config, method, why):

@@ -101,7 +101,7 @@ def imported(path: str, base: type | None = None) -> Any:
     module, _, name = path.partition(":")
     found = getattr(import_module(module), name)
     if base is not None and not (isinstance(found, type) and issubclass(found, base)):
-        raise TypeError(f"it is no class on {base.__module__}.{base.__name__}")
+        raise TypeError(f"it is no subclass of {base.__module__}.{base.__name__}")
     return found
 
 
