@@ -188,7 +188,7 @@ def _aggregation_suits(experiment: Experiment, method: Method) -> None:
     if combines is None:
         what = "" if aggregation.is_plain else "aggregates in a way of its own"
     elif aggregation.rule.kind not in combines.rules or (aggregation.ranks and not combines.ranks):
-        what = f"does not go with that: {combines.because}" if combines.because else "aggregates in a way of its own"
+        what = f"does not go with that: {combines.because}" if combines.because else "does not go with that"
         equal = "" if combines.ranks else ", with equal ranks"
         fix = combines.fix or f"Choose one of the rules {', '.join(combines.rules)}{equal}."
     elif aggregation.travel != "float32" and not combines.travels:

@@ -2,7 +2,7 @@
 
 How sites train (``local_rules.py``), how uploads are put together (``aggregation/rules.py``) and what step the server
 takes with them (``aggregation/server.py``) are options of the section ``[aggregation]``. A method on ``Averaging``
-works with all of them, except those that it refuses with a reason.
+works with those that its traits name (``Combines``).
 """
 
 from __future__ import annotations

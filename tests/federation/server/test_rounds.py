@@ -303,6 +303,12 @@ def test_a_program_that_breaks_off_is_told_so_since_what_it_has_sent_is_in_no_fi
         make_world(tokenizer, Counting(), tmp_path / "none", engine=LocalEngine).server.require_whole()
 
 
+def test_what_is_noted_is_a_number(tokenizer, tmp_path):
+    world = make_world(tokenizer, Counting(), tmp_path / "run", engine=LocalEngine)
+    with pytest.raises(RunError, match="figure 'speed' is a Tensor, and no number"):
+        world.server.note("speed", torch.tensor(1.0))
+
+
 def test_a_method_that_promises_nothing_notes_no_epsilon(tokenizer, tmp_path):
     world = lead(tokenizer, Counting(), tmp_path / "run", engine=LocalEngine)
     with pytest.raises(PrivacyError, match="an ε is noted that the method has not promised"):

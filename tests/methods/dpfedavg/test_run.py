@@ -92,5 +92,5 @@ def test_all_parameters(make):
 
 
 def test_a_rule_of_aggregation_is_refused(make):
-    with pytest.raises(ConfigError, match="aggregates in a way of its own"):
+    with pytest.raises(ConfigError, match="does not go with that"):
         run(make(METHODS["DP-FTRL ε=8"], aggregation={"rule": "ffa"}))

@@ -218,7 +218,13 @@ class Server:
             self._tally.losses.append(loss)
 
     def note(self, name: str, value: float) -> None:
-        """Note a figure of the round, shown in the report; one that is measured under the same name goes before it."""
+        """Note a figure of the round, shown in the report; one that is measured under the same name goes before it.
+
+        Raises:
+            RunError: it is no number.
+        """
+        if not isinstance(value, int | float):
+            raise RunError(f"figure '{name}' is a {type(value).__name__}, and no number", where=f"round {self.round}")
         self._tally.noted[name] = value
 
     def event(self, what: str) -> None:
