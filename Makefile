@@ -120,6 +120,8 @@ bench: .venv/bench-stamp
 	$(BIN)/python bench/sites.py
 	$(BIN)/python bench/dp.py --ways h,m,n --repeats 1
 	$(BIN)/python bench/dp.py --adapted "last 8" --labelled-half --ways h,m,n --repeats 1
+	$(BIN)/python bench/attention.py --repeats 1
+	$(BIN)/python bench/attention.py --length 128 --adapted "last 8" --repeats 1
 	$(BIN)/python bench/lpfl.py
 	$(BIN)/python bench/writing.py --repeats 2
 	$(BIN)/python bench/feddca.py --ways s,m,f,b

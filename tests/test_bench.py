@@ -19,6 +19,7 @@ BENCH = Path(__file__).parents[1] / "bench"
 ON_A_TINY_MODEL = {
     "cohort.py": "--random tiny --repeats 1 --ways b,c --sites 3 --length 16",
     "scoring.py": "--random tiny --repeats 1 --length 16 --adapted 1-1",
+    "attention.py": "--random tiny --repeats 1 --steps 1 --rounds 1 --length 16",
     "sites.py": "--model tiny --many 200 --few 100 --rounds 1",
     "sites.py --method pretext": "--model tiny --many 600 --few 200 --rounds 1",
     "dp.py": "--random tiny --repeats 1 --steps 2 --length 16",
@@ -71,6 +72,12 @@ def test_secure_sum_compares_bytes_with_the_vector_in_clear(printed):
     votes, update = (8 * 31 + 684) / 240, (4 * 201 + 684) / 800
     assert re.findall(r"^a site sends (\S+) times", printed, re.MULTILINE) == [f"{votes:.2f}", f"{update:.2f}"]
     assert len(re.findall(r"^Murmura +\d+\.\d ms a site \(keys", printed, re.MULTILINE)) == 2
+
+
+def test_attention_of_short_texts_is_measured(printed):
+    printed = printed["attention.py"]
+    assert re.search(r"\(m\) against \(p\) +\d+\.\d+x faster +\d+\.\d+x memory", printed)
+    assert re.search(r"what \(m\) and \(p\) learnt: largest difference \S+ of the largest value", printed)
 
 
 def test_cohort_measures_and_compares(printed):

@@ -38,7 +38,7 @@ def tracked(make, monkeypatch):
     sinks = {"tensorboard": Remembering, "wandb": Broken}
     load = type(TRACKERS).load
     monkeypatch.setattr(
-        type(TRACKERS), "load", lambda self, name: sinks[name] if self is TRACKERS else load(self, name)
+        type(TRACKERS), "load", lambda self, name, *of: sinks[name] if self is TRACKERS else load(self, name, *of)
     )
 
     def made(method=None, *, to=("tensorboard",), **sections):
