@@ -151,7 +151,7 @@ class ServerSide:
         return answered
 
     def _barring(self, reply: Reply) -> str | None:
-        """As ``_unfit``; such a site is not asked, but to join again."""
+        """As ``_unfit``; such a site is asked for nothing, except to join again."""
         if why := _unfit(reply, self.monitor.evaluation_set.task.kind):
             self.fleet.barred[reply.site] = f"it did not join: {why}"
         return why

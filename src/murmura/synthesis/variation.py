@@ -59,8 +59,7 @@ class Continue:
         """See ``Variation``. A text of which nothing can be cut, since nothing would be left to go on from, stays as
         it is."""
         bench = self._runtime
-        read = [shortened(text, bench.prompt_ids(text), self._most, bench.tokenizer) for text in texts]
-        cuts = [self._cut(text, stream) for text, stream in zip(read, streams, strict=True)]
+        cuts = [self._cut(text, stream) for text, stream in zip(texts, streams, strict=True)]
         changed = [(i, cut) for i, cut in enumerate(cuts) if cut]
         prompts, limits = [cut.prompt for _, cut in changed], [cut.limit for _, cut in changed]
         own = [streams[i] / "tokens" for i, _ in changed]
@@ -74,11 +73,13 @@ class Continue:
     def _cut(self, text: str, stream: Stream) -> _Cut | None:
         """What is left of a text, and what is to be written; None where nothing can be cut."""
         bench = self._runtime
-        ids, opening = bench.prompt_ids(text)[: self._most], len(bench.prompt_ids(""))
+        whole, opening = bench.prompt_ids(text), len(bench.prompt_ids(""))
+        ids = whole[: self._most]
         left = self._without_end(ids, opening, stream)
         if left is None or (stream / "end").python().random() < 0.5:
             return left
-        rest = self._without_beginning(text, stream / "beginning")
+        read = shortened(text, whole, self._most, bench.tokenizer)
+        rest = self._without_beginning(read, stream / "beginning")
         kept = bench.prompt_ids(rest)[: self._most - 1] if rest else []
         return _Cut(ids, kept, min(len(ids) - len(kept) + self._spare, self._most - len(kept)))
 

@@ -81,8 +81,9 @@ class WithSynthetic(Averaging):
         return self.config.keep * (part.round if self.config.accumulate else 1) + part.public
 
     def lead(self, server: Server, fleet: Fleet) -> None:
-        withheld = server.evaluation_set.subjects
-        public = None if self.config.substitute is None else Substitute.load(self.config, withheld)
+        public = None
+        if self.config.substitute is not None:
+            public = Substitute.load(self.config, server.evaluation_set.subjects)
         for round in server.rounds(self.config.rounds):
             cohort = fleet.sample(self.config.sites_per_round, round)
             each = public.draw(server.runtime, cohort, server.stream / "round" / round) if public else {}

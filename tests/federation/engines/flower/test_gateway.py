@@ -157,12 +157,17 @@ def test_keys_that_are_not_registered_reach_nothing(made):
     assert client.post(PULL, content=b"x", headers={"flwr-public-key": KEY}).status_code == 200
 
 
+def raw(client, folder):
+    """A connection to a client's gateway, for what no client would send."""
+    verifying = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    plain = socket.create_connection(("127.0.0.1", client.base_url.port))
+    return verifying.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
 def test_a_message_of_two_gigabytes_is_refused_before_it_is_read(made, tmp_path):
     upstream, make = made
     client = make()
-    verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    plain = socket.create_connection(("127.0.0.1", client.base_url.port))
-    with verifying.wrap_socket(plain, server_hostname="127.0.0.1") as line:
+    with raw(client, tmp_path) as line:
         line.sendall(f"POST {PULL} HTTP/1.1\r\nhost: x\r\ncontent-length: {2**31}\r\n\r\n".encode())
         assert b" 413 " in line.recv(100)
     parts = (b"x" * 2**20 for _ in range(gateway.AT_ONCE // 2**20 + 2))  # whose size nothing tells beforehand
@@ -174,9 +179,7 @@ def test_a_message_of_two_gigabytes_is_refused_before_it_is_read(made, tmp_path)
 def test_of_an_upload_that_is_cut_off_nothing_is_printed(made, tmp_path, capfd):
     upstream, make = made
     client = make()
-    verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    plain = socket.create_connection(("127.0.0.1", client.base_url.port))
-    with verifying.wrap_socket(plain, server_hostname="127.0.0.1") as line:
+    with raw(client, tmp_path) as line:
         line.sendall(f"POST {PULL} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nbegun".encode())
     for _ in range(3):  # by then the gateway has noticed
         assert client.post(PULL, content=b"x").status_code == 200
