@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
+from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
 from murmura.data.records import Instruction
 from murmura.generation.writer import Completion
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.figure import interval
-from murmura.measure.heldout import continuations, measure
+from murmura.measure.heldout import continuations, fall, measure
 from murmura.measure.text import rouge_l
 from murmura.progress import collect_phases
 from murmura.tasks import INSTRUCTION
@@ -147,3 +148,40 @@ def test_non_members_of_their_own_kind_are_continued_beside_the_held_out_records
     expected = continuations(bench, states * 2, [public.heldout[:2], public.nonmembers[:2]], "")
     others = expected[1]
     assert figures(found) == (expected[0]["rouge"], others["rouge"], others["exact"], others["prefix"])
+
+
+def losses_of(bench, state, records):
+    """Nats of each record's answer, and its tokens, one record at a time."""
+    items = bench.reading.tokenise(records)
+    bench.bank.load([state])
+    bench.bank.route(torch.zeros(1, dtype=torch.long))
+    means = [bench.bank.model(**hf_batch([item])).loss.item() for item in items]
+    tokens = [len(item.ids) - item.start for item in items]
+    return [mean * count for mean, count in zip(means, tokens, strict=True)], tokens
+
+
+def test_how_sure_the_fall_of_the_loss_is_follows_from_how_records_differ_in_it(bench, public):
+    """Against the variance of a ratio of sums, written out; where all are of one length, Student's interval is the same
+    as of the falls of the single records."""
+    state = adapters(bench, 1)[0]
+    found = fall(bench, public, state)
+    (before, tokens), (after, _) = (losses_of(bench, one, public.heldout) for one in (bench.origin, state))
+    ratio = (sum(before) - sum(after)) / sum(tokens)
+    left = [b - a - ratio * t for b, a, t in zip(before, after, tokens, strict=True)]
+    error = math.sqrt(sum(one**2 for one in left) / (len(left) * (len(left) - 1))) / (sum(tokens) / len(tokens))
+    reach = student.ppf(0.975, len(left) - 1) * error
+    assert len(set(tokens)) > 1 and reach > 0
+    assert found["heldout_fall"] == pytest.approx(ratio, abs=1e-5) and found["heldout_fall_n"] == len(tokens)
+    ends = found["heldout_fall_low"], found["heldout_fall_high"]
+    assert ends == pytest.approx((ratio - reach, ratio + reach), abs=1e-4)
+    alike = EvaluationSet(INSTRUCTION, [Instruction("name it", word, "the dose") for word in WORDS[:4]])
+    found = fall(bench, alike, state)
+    (before, [count, *_]), (after, _) = (losses_of(bench, one, alike.heldout) for one in (bench.origin, state))
+    low, high = ttest_1samp([(b - a) / count for b, a in zip(before, after, strict=True)], 0.0).confidence_interval()
+    assert (found["heldout_fall_low"], found["heldout_fall_high"]) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_of_one_record_and_of_an_untrained_model_no_fall_is_sure(bench, public):
+    state = adapters(bench, 1)[0]
+    assert fall(bench, EvaluationSet(INSTRUCTION, public.heldout[:1]), state).keys() == {"heldout_fall"}
+    assert fall(bench, public, bench.origin) == {"heldout_fall": 0.0}

@@ -15,7 +15,7 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.traits import Traits
 from murmura.federation.wire.messages import Failure, Reply
-from murmura.measure import membership
+from murmura.measure import heldout, membership
 from murmura.measure.attacks import ATTACKS
 from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
@@ -23,7 +23,7 @@ from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import cuts, set_apart, tallies
 from murmura.measure.monitor import TOO_FEW, UNLIKE, Monitor, _means, _spread
 from murmura.streams import Stream
-from murmura.tasks import INSTRUCTION
+from murmura.tasks import INSTRUCTION, LABELLED
 from tests.federation.world import Scripted, verbs_of
 
 GLOBAL = {"w": torch.zeros(1)}
@@ -64,6 +64,7 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(EvaluationSet, "measure", measure)
     monkeypatch.setattr(membership, "scores", scores)
+    monkeypatch.setattr(heldout, "fall", lambda runtime, public, adapter: {"heldout_fall": adapter["w"].item()})
     return made
 
 
@@ -103,6 +104,15 @@ def test_leakage_is_how_members_rank_among_others(calls):
     assert calls == [1]
     ask, sites = fleet.engine.asked[-1]
     assert sum(ask.payload(site)["records"] for site in sites) == 40  # attack_records, all sites together
+
+
+def test_by_how_much_the_loss_fell_is_told_of_the_global_model_once_it_is_trained(calls):
+    fleet, monitor = fleet_of(answers), monitor_of(attacks=False)
+    assert "heldout_fall" not in monitor.measure({"w": torch.ones(1)}, fleet)
+    fleet.round = 1
+    assert monitor.measure({"w": torch.ones(1)}, fleet)["heldout_fall"] == 1.0
+    monitor.evaluation_set = EvaluationSet(LABELLED, PUBLIC_RECORDS.heldout)
+    assert "heldout_fall" not in monitor.measure(GLOBAL, fleet)  # its loss is no mean over tokens
 
 
 def test_leakage_of_uploads(calls):
@@ -166,8 +176,9 @@ def test_personal_adapters_are_measured_where_they_are(calls):
         return Reply(site, {"tally": tally, "others": others})
 
     fleet = fleet_of(answer)
+    fleet.round = 1
     figures = monitor_of(memorisation=True, attack_records=6).measure(GLOBAL, fleet, personal=["a", "b"], last=True)
-    assert figures["heldout_loss"] == 2.0
+    assert figures["heldout_loss"] == 2.0 and "heldout_fall" not in figures
     assert figures["attack_auc"] == 0.5 and figures["attacks"]["attack"]["members"] == 6
     assert figures["memorisation"] == pytest.approx(0.3 - 0.2)
     assert all(sites == ["a", "b"] for _, sites in fleet.engine.asked)

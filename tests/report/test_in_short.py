@@ -17,6 +17,7 @@ from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, PERSONAL
 from murmura.runs.schema import PersonalModel
+from murmura.units import signed
 from tests.report.runs import MODEL, PLAIN, PRIVATE, PROMISE, classifier, metrics, real, rows_of, seeds, write_run
 
 
@@ -56,6 +57,14 @@ def test_what_may_be_chance_is_not_called_worse(tmp_path, high, worse):
     good = told(ended(tmp_path / "a", heldout_rouge=0.1, **ends), GOOD)
     assert f"fell from 0.125 before training to 0.100 (95 %: 0.080 to {high:.3f}) (higher is better)" in good
     assert ("worse than before" in good) == worse
+
+
+@pytest.mark.parametrize(("low", "chance"), [(0.125, False), (-0.125, True)])
+def test_how_sure_the_fall_of_the_loss_is_is_told(tmp_path, low, chance):
+    ends = {"heldout_fall": 0.25, "heldout_fall_n": 36, "heldout_fall_low": low, "heldout_fall_high": 0.375}
+    good = told(ended(tmp_path / "a", **ends), GOOD)
+    assert f"Over the 36 held-out records that is −0.250 (95 %: −0.375 to {signed(-low)})" in good
+    assert ("may be chance" in good) == chance
 
 
 def test_seeds_have_a_spread_and_no_sentence_on_a_single_one(tmp_path):

@@ -331,6 +331,10 @@ def test_an_attack_is_shown_with_its_interval_its_name_and_its_records(tmp_path)
     assert (cell.interval(), cell.remarks) == (["0.562–0.688"], ("window votes", "n = 81 + 9: says little"))
 
 
+def test_an_interval_that_begins_below_nought_is_told_in_words():
+    assert Cell(0.1, None, 1, ends=(-0.05, 0.25)).interval() == ["−0.050 to 0.250"]  # and not with two dashes
+
+
 def test_of_several_seeds_the_ends_of_intervals_are_means_and_all_attacks_are_named(tmp_path):
     told = {"attack": "window votes", "members": 81, "others": 36}
     (row,) = seeds(tmp_path, [metrics(2)], [metrics(2, attack_auc_low=0.6, attacks={"attack": told})])

@@ -73,6 +73,17 @@ CATALOGUE: tuple[Figure, ...] = (
         line=True,
         drawn=Drawn("loss (nats {per})"),
     ),
+    Figure(
+        key="heldout_fall",
+        title="Fall of the held-out loss",
+        short="fall of\nthe loss",
+        unit=NATS,
+        meaning="By how much the held-out loss is lower than before training, in nats per token. The same records tell "
+        "both, and the interval is over them: it says whether this model is better on such records, and not what "
+        "another seed would have made.",
+        better="higher",
+        column="measured",
+    ),
     _share(
         key="heldout_rouge",
         title="Held-out ROUGE-L",

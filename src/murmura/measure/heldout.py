@@ -112,6 +112,29 @@ def tokens(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Stat
     ]
 
 
+def fall(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> dict[str, float]:
+    """By how much the loss of an adapter is lower than before training (``heldout_fall``, nats), with how many records
+    tell and the 95 % interval over them, which are paired. Of one record, or of records that all tell the same, no
+    interval: it would be certain of anything.
+
+    The loss is a sum of nats over a sum of tokens, so its error is that of a ratio (Cochran 1977, *Sampling
+    Techniques*, theorem 2.5), with Student's t. Records that come of one person are taken to be apart.
+    """
+    before, after = public.reader.read(runtime, [runtime.origin, adapter], [public.heldout] * 2)
+    fell = np.array([(one.nll.astype(np.float64) - two.nll).sum() for one, two in zip(before, after, strict=True)])
+    tokens = np.array([len(one.nll) for one in before])
+    mean = float(fell.sum() / tokens.sum())
+    found = Estimate.of(((fell - mean * tokens) / tokens.mean() + mean).tolist())
+    if found.low is None or found.high is None:
+        return {"heldout_fall": mean}
+    return {
+        "heldout_fall": mean,
+        "heldout_fall_n": found.n,
+        "heldout_fall_low": found.low,
+        "heldout_fall_high": found.high,
+    }
+
+
 def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[dict[str, Any]]:
     """For each adapter its figures by name: loss over all held-out records, and where ``public.sample`` is not 0
     continuations of the first so many of them and, if ``public.completes``, of the non-members. All are written in

@@ -14,6 +14,7 @@ from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import misfit
+from murmura.measure import heldout
 from murmura.measure.canaries import Canaries
 from murmura.measure.catalogue import described
 from murmura.measure.config import EvaluationConfig
@@ -135,6 +136,8 @@ class Monitor:
         if loss is not None and not math.isfinite(loss):
             fix = "Lower training.lr."
             raise RunError("the held-out loss is not a finite number", where=f"round {fleet.round}", fix=fix)
+        if public.task.is_text and fleet.round and not personal:
+            figures |= heldout.fall(self.runtime, public, adapter)
         if self._nonmembers is not None:
             figures |= self._attack(fleet, self._nonmembers, adapter, personal, common or {})
         if self._canaries is not None and fleet.round:

@@ -32,7 +32,7 @@ from murmura.report.standing import (
 from murmura.report.table import Row, few_attacked, kinds, runs_of, unlike
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
-from murmura.units import at_least, decimal, listing
+from murmura.units import at_least, count, decimal, listing, signed
 
 GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (
     "How good is it?",
@@ -102,6 +102,7 @@ def _good(row: Row) -> tuple[str, ...]:
     told = [sentence for key in keys if (sentence := _moved(row, key))]
     if not told:
         return ("Not measured.",)
+    told[1:1] = _fall(row)
     state = [f"This run is {row.state}."] if row.state else []
     seeds = "One seed: another may come out otherwise."
     if len(row.runs) > 1:
@@ -133,6 +134,17 @@ def _moved(row: Row, key: str) -> str:
     worse = rose == (one.better == "lower") and not chance
     went = "rose" if rose else "fell"
     return f"{one.title} {went} from {was} before training to {value}{spread}{way}{': worse than before' * worse}."
+
+
+def _fall(row: Row) -> list[str]:
+    """How sure the records make that the held-out loss has moved at all."""
+    cell = row.cells["heldout_fall"]
+    if cell.mean is None or cell.ends is None or cell.texts is None:
+        return []
+    low, high = cell.ends
+    chance = ", so that it may be chance" if low <= 0 <= high else ""
+    records = f"{count(cell.texts)} held-out records"
+    return [f"Over the {records} that is {signed(-cell.mean)} (95 %: {signed(-high)} to {signed(-low)}){chance}."]
 
 
 def _figures(rows: Sequence[Row]) -> tuple[str, ...]:

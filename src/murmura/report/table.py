@@ -98,7 +98,8 @@ class Cell:
 
     def interval(self) -> list[str]:
         """The 95 % interval, of a share with its n; or nothing."""
-        told = [] if self.ends is None else ["–".join(map(decimal, self.ends))]
+        between = " to " if self.ends and self.ends[0] < 0 else "–"
+        told = [] if self.ends is None else [between.join(map(decimal, self.ends))]
         return told + ([] if self.texts is None else [f"n = {count(self.texts)}"])
 
 

@@ -50,13 +50,13 @@ def _grouped(rows: Sequence[Row]) -> dict[str, list[Figure]]:
 def _narrow(rows: Sequence[Row], title: str, shown: Sequence[Figure]) -> Table:
     """A row a method and a column a figure; what was good before training stands beside it."""
     marked = frozenset(name for one in differences(rows) for name in one.figures)
-    before = title == _GOOD and any(row.before(one.key).n for row in rows for one in shown)
-    titles = [name for one in shown for name in ([one.title, "before training"] if before else [one.title])]
+    before = {one.key for one in shown if title == _GOOD and any(row.before(one.key).n for row in rows)}
+    titles = [name for one in shown for name in (one.title, *["before training"] * (one.key in before))]
     lines = []
     for row in rows:
         cells = [Entry(row.label, (row.remark,) if row.remark else (), row.state, row.look)]
         for one in shown:
-            cells += [_entry(row, one), *([Entry(row.before(one.key).value(one))] if before else [])]
+            cells += [_entry(row, one), *[Entry(row.before(one.key).value(one))] * (one.key in before)]
         lines.append(cells)
     return Table(["Method", *titles], lines, title, marked=marked, stacked=True, css="results")
 
