@@ -53,6 +53,13 @@ def test_what_the_index_names_exists_and_cites_the_paper(heading, said, file, na
         assert any(author in docstrings for author in authors), f"{file}: {name} does not cite {authors}"
 
 
+def test_modules_that_pages_name_are_there():
+    there = [f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py")]
+    for page in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        for name in re.findall(r"`(\w+/[\w/]+\.py)`", page.read_text()):
+            assert any(path.endswith(f"/{name}") for path in there), f"{page.name}: {name}"
+
+
 def test_no_part_of_the_repository_speaks_of_a_specification_that_it_does_not_hold():
     for path in [
         *ROOT.glob("*.md"),
