@@ -88,6 +88,12 @@ def test_without_noise_nobody_is_protected():
     assert of_group(replace(RECORDS, noise=GaussianNoise(0.0)), 3).value == math.inf
 
 
+def test_with_more_noise_than_a_mixture_is_accounted_for_the_bound_of_one_counts():
+    """``dp_accounting`` halves an interval until Python's stack ends."""
+    loud = replace(RECORDS, sampler=PoissonSampling(1e-4), noise=GaussianNoise(1e6))
+    assert 0 <= of_group(loud, 3).value < 1e-2
+
+
 def test_one_is_no_group_and_none_is_refused():
     assert of_group(RECORDS, 1) == RECORDS.epsilon()
     with pytest.raises(PrivacyError, match="at least 1 member"):

@@ -102,7 +102,7 @@ def _epsilon(same: _Same, delta: float, adjacency: str, accountant: str) -> Epsi
     try:
         with quiet():
             value = {"exact": _exact, "pld": _pld, "rdp": _rdp}[accountant](kept, delta, adjacency)
-    except (OverflowError, ZeroDivisionError):
+    except (OverflowError, ZeroDivisionError, RecursionError):  # the last where a mixture has far too much noise
         value, note = math.inf, _BOUNDLESS
     return Epsilon(float(value), accountant, delta, adjacency, note)
 
