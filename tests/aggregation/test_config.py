@@ -25,9 +25,8 @@ def test_options_that_make_no_sense(options: dict[str, object], message: str) ->
         AggregationConfig.model_validate(options)
 
 
-def test_a_secure_sum_stands_drop_outs_and_others_none():
-    assert AggregationConfig().least(9) == 9
-    least = AggregationConfig(secure=True).least
+def test_a_secure_sum_stands_drop_outs():
+    least = SecureSumConfig().least
     assert [least(sites) for sites in (1, 3, 4, 9, 100)] == [1, 3, 3, 7, 67]  # ⌊2n/3⌋ + 1
     half = SecureSumConfig(threshold=0.5).least
     assert [half(sites) for sites in (3, 4, 100)] == [2, 3, 51]  # always more than half: no two sums of others

@@ -162,7 +162,8 @@ class SecureSumConfig(Section):
     sums knows what those sites have sent that are in one of them alone."""
 
     def least(self, sites: int) -> int:
-        """The fewest of so many sites that were asked with which a sum is made."""
+        """The fewest of so many sites that were asked with which a sum is made: noise that sites add in shares is sized
+        for so many."""
         return min(sites, math.floor(self.threshold * sites + 1e-9) + 1)  # 2/3 of 9 is 6, whatever floats say
 
 
@@ -217,11 +218,6 @@ class AggregationConfig(Section):
     def is_linear(self) -> bool:
         """Whether the next global adapter follows from the sum of what travels, so that no single upload is needed."""
         return self.rule.kind in LINEAR and not self.ranks
-
-    def least(self, sites: int) -> int:
-        """The fewest of so many sites that were asked with which a sum is made; all of them where it is not secure, and
-        nothing depends on how many answer."""
-        return self.secure.least(sites) if self.secure else sites
 
     @property
     def residual_rank(self) -> int | None:

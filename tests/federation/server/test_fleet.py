@@ -64,10 +64,6 @@ def test_no_number_or_too_large_a_one_means_all():
     assert sampling().sample(None, 1) == sampling().sample(20, 1) == sampling().sample(99, 1) == NAMES
 
 
-def test_a_sum_in_clear_is_made_of_all_who_are_asked():
-    assert make_fleet(healthy).least(["a", "c"]) == 2
-
-
 # ---- asking ------------------------------------------------------------------------------------------------------
 
 

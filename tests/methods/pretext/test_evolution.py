@@ -53,7 +53,7 @@ def at(*places, dtype=torch.int32):
     return lambda count: torch.bincount(torch.tensor(places, dtype=torch.int64), minlength=count).to(dtype)
 
 
-def evolution(tmp_path, fleet, *, distributed_noise=False, **options):
+def evolution(tmp_path, fleet, *, shares=0, **options):
     (tmp_path / "public.jsonl").write_text("".join(f'{{"text": "one two three {k}"}}\n' for k in range(40)))
     options = {
         "public": str(tmp_path / "public.jsonl"),
@@ -77,7 +77,7 @@ def evolution(tmp_path, fleet, *, distributed_noise=False, **options):
         evaluation_set=SimpleNamespace(subjects=["one two three 7"]),
         runtime=SimpleNamespace(tokenizer=Words(), resources=SimpleNamespace(encoder=lambda option: Vectors())),
     )
-    found = Evolution(config, server, fleet, distributed_noise=distributed_noise)
+    found = Evolution(config, server, fleet, shares)
     found.__dict__["variation"] = Adding()
     return SimpleNamespace(evolution=found, server=server, noted=noted, events=events, told=told)
 
@@ -183,8 +183,7 @@ def test_the_noise_is_exactly_what_is_accounted_for(tmp_path, noise):
 
 def test_shares_of_more_sites_than_are_needed_make_the_noise_and_the_threshold_larger(tmp_path):
     fleet = Replies(*[at(3)] * 9)
-    fleet.least = lambda sites: 4
-    options = {"noise": "skellam", "noise_multiplier": 2.0, "threshold": 1.0, "distributed_noise": True}
+    options = {"noise": "skellam", "noise_multiplier": 2.0, "threshold": 1.0, "shares": 4}
     world = evolution(tmp_path, fleet, **options)
     height = []
     with pytest.MonkeyPatch.context() as patch:
@@ -214,7 +213,7 @@ def test_published_pairs_of_noise_and_epsilon():
 def test_a_sum_with_noise_in_shares_counts_before_its_masks_come_off(tmp_path):
     """ε holds against the server: were it killed while it takes them off, it would have the sum all the same."""
     fleet = Replies(at(5), at(6), at(7))
-    world = evolution(tmp_path, fleet, distributed_noise=True, noise="skellam", noise_multiplier=2.31)
+    world = evolution(tmp_path, fleet, shares=3, noise="skellam", noise_multiplier=2.31)
     fleet.revealing = lambda: pytest.fail("killed")
     with pytest.raises(pytest.fail.Exception):
         world.evolution.round(1)

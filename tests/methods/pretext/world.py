@@ -76,7 +76,7 @@ class Replies:
 
     def __init__(self, *replies):
         self.replies, self.sites, self.asked, self.events = replies, [f"s{k}" for k in range(len(replies))], [], []
-        self.least, self.revealing = len, lambda: None
+        self.revealing = lambda: None
 
     def sum(self, verb, sites, like=None, refused=None, settled=None, **shared):
         self.asked.append((verb, shared))

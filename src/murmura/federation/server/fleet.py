@@ -108,11 +108,6 @@ class Fleet:
         """The cohort of a round; see ``draw``."""
         return draw(self.sites, count, self.stream, round)
 
-    def least(self, sites: Sequence[str]) -> int:
-        """The fewest of these sites that a sum may end with: noise that sites add in shares is sized for so many. Where
-        sums are not secure, all of them."""
-        return len(sites) if self.agreement is None else self.agreement.options.least(len(sites))
-
     def sum(
         self,
         verb: str,

@@ -38,7 +38,7 @@ class Evolution:
         config: the method's options.
         server: in whose store it lies.
         fleet: who votes.
-        distributed_noise: each site adds a share of the noise; else the server adds all of it.
+        shares: among how many sites the noise is divided, each of which adds one; 0: the server adds all of it.
 
     Attributes:
         kept: what of each round is kept in the store.
@@ -46,9 +46,8 @@ class Evolution:
 
     kept: ClassVar[tuple[str, ...]] = (CANDIDATES, VOTES, DRAWN)
 
-    def __init__(self, config: PretextConfig, server: Server, fleet: Fleet, *, distributed_noise: bool = False) -> None:
-        self.config, self.server, self.fleet = config, server, fleet
-        self.shares = fleet.least(fleet.sites) if distributed_noise else 0
+    def __init__(self, config: PretextConfig, server: Server, fleet: Fleet, shares: int = 0) -> None:
+        self.config, self.server, self.fleet, self.shares = config, server, fleet, shares
         self.plan = plan(config, self.shares or 1)
         self.account = Account(server, self.plan, config.accountant)
         for name in self.kept:

@@ -93,6 +93,11 @@ class Pretext(Method):
         c = self.config
         return c.private and c.noise != "gaussian" and self.rule.config.secure is not None
 
+    def _shares(self, sites: int) -> int:
+        """Among how many of so many sites the noise is divided; 0 where the server adds all of it."""
+        secure = self.rule.config.secure
+        return secure.least(sites) if secure and self.distributed_noise else 0
+
     @property
     def protects(self) -> Unit | None:
         return "site" if self.config.private or self.config.seeds == "paraphrased" else None
@@ -106,8 +111,7 @@ class Pretext(Method):
             return None
         from murmura.methods.pretext.guarantee import plan
 
-        shares = self.rule.config.least(len(records)) if self.distributed_noise else 1
-        return Guarantee.of(plan(self.config, shares), self.config.accountant)
+        return Guarantee.of(plan(self.config, self._shares(len(records)) or 1), self.config.accountant)
 
     @cached_property
     def _shared(self) -> PrivacyPlan:
@@ -224,7 +228,7 @@ class Pretext(Method):
                 read(c)  # refused now, if at all
             server.adapter = server.initial()  # so that the model is measured as it is before training
         kind = Popri if c.tunes else Evolution
-        evolution = kind(c, server, fleet, distributed_noise=self.distributed_noise) if c.seeds == "voted" else None
+        evolution = kind(c, server, fleet, self._shares(len(fleet.sites))) if c.seeds == "voted" else None
         for round in server.rounds(c.total_rounds):
             server.adapter = None
             if round == c.total_rounds:
