@@ -65,6 +65,13 @@ def test_a_merged_model_needs_no_peft_and_gives_the_same_logits(folder, tmp_path
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder / "adapter").chat_template
 
 
+def test_an_adapter_of_a_head_that_shares_the_embeddings_is_merged_into_the_head_alone(make, tmp_path):
+    where = run(make(**LEARNT, lora={"targets": ["q_proj", "lm_head"]})).folder
+    ids = torch.tensor([[3, 5, 7, 9]])
+    made = AutoModelForCausalLM.from_pretrained(export(where, tmp_path / "whole", "merged"))
+    assert torch.allclose(logits(made, ids), ours(where, ids), atol=1e-3)
+
+
 @pytest.mark.parametrize("form", ["adapter", "merged"])
 def test_whoever_may_read_its_config_may_read_the_weights(folder, tmp_path, form):
     export(folder, tmp_path / "out", form)

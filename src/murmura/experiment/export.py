@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from murmura import atomic, models
 from murmura.errors import CheckpointError, ConfigError, explaining
@@ -25,7 +25,7 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.names import NOT_FOR_RELEASE
 from murmura.runs.previous import is_run
 from murmura.runs.record import read
-from murmura.training.adapter import load_peft
+from murmura.training.adapter import PEFT_PREFIX, load_peft
 from murmura.units import listing
 
 Form = Literal["adapter", "merged", "gguf"]
@@ -185,10 +185,22 @@ def _merge(experiment: Experiment, source: Path, place: Path, precision: Precisi
     model = models.load(name, experiment.model_task, "float32", "cpu", None).model
     with quiet():
         if not whole:
+            _untie(model, source)
             model = PeftModel.from_pretrained(model, str(source)).merge_and_unload()
         model.to(getattr(torch, precision)).save_pretrained(place)
         as_readable_as_config(place)
         AutoTokenizer.from_pretrained(source).save_pretrained(place)
+
+
+def _untie(model: Any, source: Path) -> None:
+    """Give the output head a weight and bias of its own where an adapter is on it and it shares the embeddings'
+    weight: merged into both, the adapter would change what the model reads, too."""
+    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    adapted = {name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in load_peft(source)[0]}
+    if head.weight is embeddings.weight and any(model.get_submodule(name) is head for name in adapted):
+        for name, shared in [*head.named_parameters()]:
+            setattr(head, name, type(shared)(shared.detach().clone(), requires_grad=False))
+        model.config.tie_word_embeddings = False
 
 
 def _converter(named: Path | None) -> Path:
