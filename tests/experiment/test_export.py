@@ -79,6 +79,27 @@ def test_whoever_may_read_its_config_may_read_the_weights(folder, tmp_path, form
     assert len(modes) == 1 and any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_an_adapter_is_not_joined_to_another_base_than_it_was_trained_beside(make, tmp_path, llama_folder, copied):
+    """A model's folder, or what a hub has under its name, may have changed since; a copy of a run may not know."""
+    base = shutil.copytree(llama_folder, tmp_path / "base")
+    where = run(make(**LEARNT, model={"name": str(base)})).folder
+    other = AutoModelForCausalLM.from_pretrained(base)
+    other.model.norm.weight.data.mul_(2)
+    other.save_pretrained(base)
+    if copied:
+        shutil.rmtree(where / "private")
+        Trained.load(where)
+        export(where, tmp_path / "whole", "merged")
+        return
+    told = r"model\.name = .*base is not what the run has read: model\.safetensors changed since"
+    for join in (Trained.load, lambda folder: export(folder, tmp_path / "whole", "merged")):
+        with pytest.raises(CheckpointError, match=told):
+            join(where)
+    assert not (tmp_path / "whole").exists()
+    export(where, tmp_path / "adapter", "adapter")  # which names its base, and holds none
+
+
 def test_a_precision_is_for_a_whole_model(folder, tmp_path):
     with pytest.raises(ConfigError, match="as it was trained"):
         export(folder, tmp_path / "a", "adapter", precision="bfloat16")

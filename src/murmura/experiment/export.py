@@ -15,6 +15,7 @@ from murmura import atomic, models
 from murmura.errors import CheckpointError, ConfigError, explaining
 from murmura.experiment.canaries import WHY_NOT, has_learnt, is_marked
 from murmura.experiment.config import Experiment
+from murmura.experiment.inputs import require_same_base
 from murmura.experiment.trained import adapter_of, finished
 from murmura.federation.adapter_folder import as_readable_as_config, given_as
 from murmura.methods import section
@@ -77,8 +78,8 @@ def export(
         what was written.
 
     Raises:
-        CheckpointError: the run is not finished, something is there that is not to be replaced, or the place cannot be
-            written.
+        CheckpointError: the run is not finished, its base model is another now, something is there that is not to be
+            replaced, or the place cannot be written.
         ConfigError: it cannot be handed over in this form.
     """
     experiment = finished(run)
@@ -98,11 +99,11 @@ def export(
     card = _card(experiment, folder, source, form, site, said)
     with explaining("it cannot be written", out, "or give another --out"), atomic.replacing_folder(out) as draft:
         if script is not None:
-            _merge(experiment, source, draft / "merged", whole)
+            _merge(experiment, folder, source, draft / "merged", whole)
             _convert(script, draft / "merged", draft / GGUF, whole)
             shutil.rmtree(draft / "merged")
         elif form == "merged":
-            _merge(experiment, source, draft, whole)
+            _merge(experiment, folder, source, draft, whole)
         else:
             shutil.copytree(source, draft, dirs_exist_ok=True)
         (draft / CARD).write_text(card, encoding="utf-8")
@@ -171,7 +172,7 @@ def _card(
     return text.replace(base, Path(base).name) if form != "adapter" and Path(base).is_absolute() else text
 
 
-def _merge(experiment: Experiment, source: Path, place: Path, precision: Precision) -> None:
+def _merge(experiment: Experiment, folder: RunFolder, source: Path, place: Path, precision: Precision) -> None:
     """The base model with the adapter in its weights, or the model that was trained whole; and its tokenizer.
 
     The base is loaded without quantisation, in float32.
@@ -185,6 +186,7 @@ def _merge(experiment: Experiment, source: Path, place: Path, precision: Precisi
     model = models.load(name, experiment.model_task, "float32", "cpu", None).model
     with quiet():
         if not whole:
+            require_same_base(folder, experiment)
             _untie(model, source)
             model = PeftModel.from_pretrained(model, str(source)).merge_and_unload()
         model.to(getattr(torch, precision)).save_pretrained(place)

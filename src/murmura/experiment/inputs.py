@@ -24,6 +24,8 @@ from murmura.runs.names import INPUTS, MODEL_DIGESTS
 from murmura.runs.schema import SIMULATIONS, Input
 from murmura.units import listing
 
+_BASE = "model.name"
+
 
 def inputs(experiment: Experiment) -> list[Input]:
     """The files of each option that names some, or a model. What is not on this disk is left out, and not fetched."""
@@ -58,9 +60,25 @@ def require_same_inputs(folder: RunFolder, experiment: Experiment) -> None:
     Raises:
         CheckpointError: one has changed; or as ``inputs_of``.
     """
-    now = {(one.option, one.name): one.files for one in inputs(experiment)}
+    _require_same(folder, inputs(experiment))
+
+
+def require_same_base(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuse a base other than that beside which a run has trained its adapters, once it is on this machine. In a copy
+    of a run's published files none is noted, and none compared.
+
+    Raises:
+        CheckpointError: it has changed, or the note is damaged.
+    """
+    if (folder.path / INPUTS).is_file():
+        _require_same(folder, _noted(found for found in _models(experiment) if found[0] == _BASE))
+
+
+def _require_same(folder: RunFolder, now: Iterable[Input]) -> None:
+    """Refuse those of these files that are not what a run has noted of them."""
+    known = {(one.option, one.name): one.files for one in now}
     for one in inputs_of(folder):
-        if changed := _changed(one.files, now.get((one.option, one.name), one.files)):
+        if changed := _changed(one.files, known.get((one.option, one.name), one.files)):
             what = f"{one.option} = {one.name} is not what the run has read: {listing(changed)} changed since"
             fix = "Bring it back as it was, or start another run, in another folder."
             raise CheckpointError(what, where=str(folder.path), fix=fix)
@@ -80,7 +98,7 @@ def require_same_models(federation: Path, experiment: Experiment, side: Side, *,
         CheckpointError: what is noted of them is damaged.
     """
     noted = _noted_of(federation)
-    if fetch and "model.name" in noted:
+    if fetch and _BASE in noted:
         models.resolve(experiment.model.name)
     for one in _noted(found for found in _models(experiment, (side,)) if found[0] in noted):
         if changed := _changed(noted[one.option], one.files):
@@ -152,7 +170,7 @@ def _models(
     experiment: Experiment, sides: Sequence[Side] = ("site", "server")
 ) -> Iterator[tuple[str, str, Path, list[Path]]]:
     """The same of the base and of all that the run declares besides for these sides of it."""
-    names = {"model.name": experiment.model.name}
+    names = {_BASE: experiment.model.name}
     if experiment.data.may_cluster and "server" in sides:  # whoever shares records out
         names["data.encoder"] = experiment.data.encoder
     for option, one in declared(experiment, method_of(experiment)).items():

@@ -10,6 +10,7 @@ from typing import Any
 from murmura import models
 from murmura.errors import ConfigError, ModelError
 from murmura.experiment.config import Experiment
+from murmura.experiment.inputs import require_same_base
 from murmura.experiment.start import adapter_to_begin_with, require_same_start
 from murmura.runs.folder import RunFolder
 from murmura.training.adapter import State, load_peft
@@ -34,11 +35,13 @@ class RunModels:
     Raises:
         ConfigError: the run has left no model.
         ModelError: a model cannot be loaded, or is not one of this run.
+        CheckpointError: the base model is another now.
     """
 
     def __init__(self, experiment: Experiment, folder: RunFolder, only: Path | None = None) -> None:
         options, self._experiment, self._folder = experiment.model, experiment, folder
         base = self._load(experiment, options.name)
+        require_same_base(folder, experiment)
         self.tokenizer: Any = base.tokenizer
         self.whole: State | None = None
         self.own: dict[str, State] = {}

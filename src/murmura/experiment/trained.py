@@ -42,7 +42,7 @@ class Trained:
             site: whose adapter, where sites keep their own.
 
         Raises:
-            CheckpointError: no run is there, or one that is not finished.
+            CheckpointError: no run is there, one that is not finished, or one whose base model is another now.
             ConfigError: it left no model, or has no such site.
             ModelError: a model cannot be loaded.
         """
