@@ -53,3 +53,12 @@ def test_canaries_and_records_without_a_label_stay():
         kept, apart = set_apart(records, 0.9, Stream(seed), "a", lambda record: record is secret)
         assert secret in kept and all(record.label for record in apart)
         assert len(apart) == 8  # 0.9 of nine, less the one that is always kept
+
+
+def test_a_text_that_also_stands_there_without_a_label_is_not_measured_on():
+    """It would be trained on as soon as it is annotated."""
+    records = [Labelled(f"text {number}", "x") for number in range(10)]
+    records += [Labelled(f"text {number}") for number in range(5)]
+    for seed in range(20):
+        kept, apart = set_apart(records, 0.5, Stream(seed), "a")
+        assert len(apart) == 2 and not {one.text for one in kept} & {one.text for one in apart}

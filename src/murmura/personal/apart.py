@@ -38,15 +38,15 @@ def set_apart(
         share: of the texts, from 0 to below 1.
         stream: the run's randomness.
         site: its name.
-        stays: records that are never set apart, such as canaries; nor are those that nothing can be measured on.
+        stays: records that are never set apart, such as canaries; nor are those that nothing can be measured on, nor
+            any with the text of such a one.
     """
-    free = [record.is_complete and not stays(record) for record in records]
-    texts = {record.identity for record, one in zip(records, free, strict=True) if one}
+    staying = {record.identity for record in records if stays(record) or not record.is_complete}
+    texts = {record.identity for record in records} - staying
     if not share or len(texts) < 2:
         return list(records), []
     salt = (stream / "personal" / "heldout" / site).integer()
     order = sorted(texts, key=lambda text: hashlib.sha256(f"{salt}\0{text!r}".encode()).digest())
     chosen = set(order[: min(len(texts) - 1, max(1, round(share * len(texts))))])
-    away = [one and record.identity in chosen for record, one in zip(records, free, strict=True)]
-    kept = [record for record, gone in zip(records, away, strict=True) if not gone]
-    return kept, [record for record, gone in zip(records, away, strict=True) if gone]
+    kept = [record for record in records if record.identity not in chosen]
+    return kept, [record for record in records if record.identity in chosen]
