@@ -93,4 +93,4 @@ def test_the_card_says_what_is_guaranteed_and_of_what(make):
     assert "Nothing. What the model tells" in made_by(experiment, method, [{"round": 1}])
     quantised = make(model={"quantization": "int8", "adapter": "another"})
     words = made_by(quantised, method, [{"round": 1}])
-    assert "quantised (int8)" in words and "adapter of another run" in words
+    assert "quantised (int8)" in words and "began with another adapter" in words

@@ -3,6 +3,7 @@
 import json
 import shutil
 import tomllib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from murmura.experiment.export import export
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained
 from murmura.federation.adapter_folder import given_as
+from murmura.report.card import run_card
 from murmura.runs.previous import make_way, previous_of
 from murmura.units import bound
 
@@ -142,7 +144,7 @@ def test_the_card_of_a_guarantee_has_all_its_terms_and_no_number_of_records(make
     full = text.split("## The guarantee in full")[1].split("\n## ")[0]
     for term in (f"{told['delta']:g}", told["adjacency"], told["accountant"], told["unit"], bound(told["epsilon"])):
         assert str(term) in full, term
-    assert f"Differential privacy for each {told['unit']}" in text and "The sites have used" not in text
+    assert f"Differential privacy for each {told['unit']}" in text and "The sites took part" not in text
 
 
 def test_the_card_says_how_it_was_trained_and_that_the_licence_is_not_known(folder, tmp_path):
@@ -151,15 +153,35 @@ def test_the_card_says_how_it_was_trained_and_that_the_licence_is_not_known(fold
     options = tomllib.loads(card.text.split("```toml\n")[1].split("```")[0])
     config = tomllib.loads((folder / "config.toml").read_text())
     assert options == {name: config[name] for name in ("method", "aggregation", "lora", "training")}
-    assert "The sites have used 9 records." in card.text  # small.SIZES
+    assert "The sites took part with 9 records." in card.text  # small.SIZES
 
 
 def test_an_epsilon_is_not_said_to_hold_for_a_sites_own_adapter(make, tmp_path):
     where = run(make(method={"name": "local", "rounds": 1})).folder
     text = (export(where, tmp_path / "a", "adapter", site="skin") / "README.md").read_text()
     assert "it does not hold for this adapter" in text and "The guarantee in full" not in text
-    assert "adapter of site skin alone, of the run 'small'" in text and "The site has used 3 records." in text
+    assert "adapter of site skin alone, of the run 'small'" in text
+    assert "The sites took part with 9 records, this one with 3 of them." in text
     assert (tmp_path / "a").stat().st_mode & 0o077 == 0  # as private as the records
+
+
+def test_the_card_of_a_model_that_a_site_trained_further_says_from_what(make, tmp_path):
+    where = run(make(method={"rounds": 1}, personal={"steps": 3, "heldout": 0.4})).folder
+    text = (export(where, tmp_path / "own", "adapter", site="skin") / "README.md").read_text()
+    assert "It began as the adapter of all sites, and figures are those of that one." in text
+    assert "The sites took part with 6 records, this one with 2 of them." in text
+    assert tomllib.loads(text.split("```toml\n")[1].split("```")[0])["personal"]["steps"] == 3
+    shared = (export(where, tmp_path / "all", "adapter") / "README.md").read_text()
+    assert "[personal]" not in shared and "The sites took part with 6 records." in shared
+
+
+def test_the_card_says_what_sites_trained_on_beside_their_records_and_which_never_took_part(folder):
+    record = runs.read(folder)
+    for option, told in (('pool = "/home/me/pools/icd"', "the pool `pools/icd`"), ("", "a model has written after")):
+        config = f"{record.config}\n[augment]\nrecords = 7\n{option}\n"
+        text = run_card(replace(record, config=config, silent=("skin",)), "FedAvg")
+        assert told in text and "The sites took part with 6 records." in text and "/home/me" not in text
+        assert tomllib.loads(text.split("```toml\n")[1].split("```")[0])["augment"]["records"] == 7
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -276,7 +298,7 @@ def test_a_model_with_canaries_is_not_for_release(make, tmp_path, llama_folder):
         export(where, tmp_path / "a", "adapter")
     made = export(where, tmp_path / "a", "adapter", canaries=True)
     assert "> **Not for release." in (made / "README.md").read_text() and (made / "NOT_FOR_RELEASE.txt").exists()
-    assert "The sites have used 9 records." in (made / "README.md").read_text()  # which canaries are none of
+    assert "The sites took part with 9 records." in (made / "README.md").read_text()  # which canaries are none of
     begun = {"name": str(tmp_path / "model"), "adapter": str(made)}
     shutil.copytree(llama_folder, begun["name"])
     later = run(make(method={"rounds": 1}, model=begun, run={"folder": str(tmp_path / "later")})).folder

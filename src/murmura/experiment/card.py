@@ -28,7 +28,7 @@ def made_by(experiment: Experiment, method: Method, rows: Sequence[Mapping[str, 
     if options.quantization is not None:
         parts.append(f"The base model was quantised ({options.quantization}) meanwhile.")
     if options.adapter is not None:
-        parts.append("It began with the adapter of another run.")
+        parts.append("It began with another adapter, and what that was trained on is in it, too.")
     promise = _guaranteed(last.get("privacy") or {})
     return f"## How it was made\n\n{' '.join(parts)}\n\n## What is guaranteed\n\n{promise}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from murmura.report.content import Block, Paragraph, Table
 from murmura.report.markdown import pipes, tabled
@@ -30,10 +32,12 @@ _LICENCE = (
     "you hand this on."
 )
 _OWN = (
-    "This is the adapter of site {} alone, of the run '{}', trained on that site's private records. Figures are those "
-    "of all sites. An ε, where one is told below, is of what the sites have sent: it does not hold for this adapter."
+    "This is the adapter of site {} alone, of the run '{}', trained on that site's private records. {} An ε, where one "
+    "is told below, is of what the sites have sent: it does not hold for this adapter."
 )
-_TRAINED = ("method", "aggregation", "lora", "training")
+_OF_ALL = "Figures are those of all sites."
+_OF_GLOBAL = "It began as the adapter of all sites, and figures are those of that one."
+_TRAINED = ("method", "aggregation", "augment", "lora", "training")
 _CHANGED = "(Of options that were changed while it ran, these are the last values: “Options changed”, above.)"
 
 
@@ -49,14 +53,16 @@ def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
     parts = ["## What it was trained on", "\n".join([*(f"- {name}: {told[name]}" for name in _TOLD if name in told)])]
     parts += [
         _records(run, site),
+        _beside(run),
         _begun(run),
         "## How it was trained",
         f"{run.label}: {method}",
-        f"```toml\n{_options(run)}```",
+        f"```toml\n{_options(run, site)}```",
         _CHANGED if "Options changed" in told else "",
     ]
     parts += ["## How good it is, what it gives away, and what it cost"]
-    parts += [_OWN.format(site, run.name) if site is not None else ""]
+    figures = _OF_GLOBAL if run.options.get("personal") else _OF_ALL
+    parts += [_OWN.format(site, run.name, figures) if site is not None else ""]
     parts += [tabled(rows).strip()]
     promised = guarantee(rows) if site is None else None
     if promised is not None:
@@ -75,27 +81,49 @@ def _begun(run: RunRecord) -> str:
     if not folder:
         return ""
     which = f" (SHA-256 of its tensors {digest[:12]}…)" if digest else ""
-    name = "/".join(Path(folder).parts[-2:])  # a run and what it calls its adapter say enough for people
+    name = _short(folder)  # a run and what it calls its adapter say enough for people
     return f"Training began with the adapter in `{name}`{which}: what that was trained on is in this model, too."
 
 
 def _records(run: RunRecord, site: str | None) -> str:
-    """How many records the sites have used, or one of them, without canaries; nothing where that is not told, as in
-    runs that promise an ε."""
-    sites = [one for one in run.sites or () if site in (None, one.site)]
-    told = [one.used - one.canaries for one in sites if one.used is not None]
-    whose = "The sites have" if site is None else "The site has"
-    return f"{whose} used {count(sum(told))} records." if told and len(told) == len(sites) else ""
+    """With how many records the sites took part, and one of them, without canaries; nothing where that is not told, as
+    in runs that promise an ε."""
+    told = {one.site: one.used and one.used - one.canaries for one in run.sites or () if one.site not in run.silent}
+    known = [number for number in told.values() if number is not None]
+    if not known or len(known) < len(told):
+        return ""
+    own = "" if site is None else f", this one with {count(told.get(site) or 0)} of them"
+    return f"The sites took part with {count(sum(known))} records{own}."
 
 
-def _options(run: RunRecord) -> str:
+def _beside(run: RunRecord) -> str:
+    """What sites have trained on beside their records; nothing where that was none."""
+    options = run.options.get("augment")
+    if not options:
+        return ""
+    pool = options.get("pool")
+    what = f"public ones of the pool `{_short(pool)}`" if pool else "others that a model has written after them"
+    return f"Beside their own records sites have trained on {what} (`[augment]`, below)."
+
+
+def _options(run: RunRecord, site: str | None) -> str:
     """What decides how it was trained, as in the experiment's file."""
     import tomli_w
 
-    told = {name: run.options[name] for name in _TRAINED if name in run.options}
+    names = _TRAINED if site is None else (*_TRAINED, "personal")
+    told = {name: run.options[name] for name in names if run.options.get(name)}
     if run.options.get("model", {}).get("trainable") == "all":
         told = {"model": {"trainable": "all"}} | {name: part for name, part in told.items() if name != "lora"}
-    return tomli_w.dumps(told)
+    return tomli_w.dumps(_short(told))
+
+
+def _short(value: Any) -> Any:
+    """The same with a path's last two names in place of all: whoever gets the card has other folders."""
+    if isinstance(value, Mapping):
+        return {key: _short(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return "/".join(Path(value).parts[-2:]) if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _block(block: Block) -> str:
