@@ -1,6 +1,7 @@
 """LP-FL: whole runs on a tiny model of each kind."""
 
 from copy import deepcopy
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from murmura.measure.ensemble import pattern_accuracies
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.labelled import Weighed, pattern_scores
 from murmura.measure.monitor import Monitor
+from murmura.measure.verbs import Measuring
 from murmura.methods import build
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.model_runtime import ModelRuntime
@@ -144,6 +146,21 @@ def test_a_site_that_missed_all_training_annotates_too(llama, tokenizer, tmp_pat
     away = failing(LocalEngine, lambda site, ask: (site, ask.verb) == ("site-1", "train") and ask.round == 1)
     world = World(llama, tokenizer, tmp_path, config(), engine=away).lead()
     assert [row.get("annotated") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
+
+
+def test_a_site_that_has_only_annotated_has_no_model_of_its_own_to_measure(llama, tokenizer, tmp_path, monkeypatch):
+    """Where sites keep a factor, it would count with the model that all begin with."""
+    assessed = []
+    assess = Measuring.assess
+
+    def seen(self, cohort, ask):
+        assessed.extend(site.name for site in cohort.sites)
+        return assess(self, cohort, ask)
+
+    monkeypatch.setattr(Measuring, "assess", wraps(assess)(seen))
+    away = failing(LocalEngine, lambda site, ask: (site, ask.verb) == ("site-1", "train"))
+    World(llama, tokenizer, tmp_path, config(pattern_weights="uniform"), rule="fedsa", engine=away).lead()
+    assert set(assessed) == {"site-0"}
 
 
 @pytest.mark.parametrize("fields", [{}, {"annotated": 2}, {"annotated": 2, "left": 0, "right": "all"}])

@@ -343,9 +343,10 @@ class Server:
             )
 
     def _starting(self, replies: Iterator[Reply]) -> Iterator[Reply]:
-        """Note who has an adapter of its own from now on."""
+        """Note who has an adapter of its own from now on: where a factor is shared, who has sent it."""
         for reply in replies:
-            self._started([reply.site])
+            if not self._rule.personal or "adapter" in reply.fields:
+                self._started([reply.site])
             yield reply
 
     def _started(self, sites: Sequence[str]) -> None:
