@@ -147,6 +147,13 @@ def test_the_card_of_a_guarantee_has_all_its_terms_and_no_number_of_records(make
     assert f"Differential privacy for each {told['unit']}" in text and "The sites took part" not in text
 
 
+def test_the_card_of_a_method_with_noise_says_where_there_was_none(folder, tmp_path):
+    record = runs.read(folder)
+    assert "no noise was added" not in run_card(record, "FedAvg")
+    config = record.config.replace("[method]\n", "[method]\nnoise_multiplier = 0.0\n")
+    assert "no noise was added (noise_multiplier = 0)" in run_card(replace(record, config=config), "DP-LoRA")
+
+
 def test_the_card_says_how_it_was_trained_and_that_the_licence_is_not_known(folder, tmp_path):
     card = ModelCard.load(export(folder, tmp_path / "a", "adapter") / "README.md")
     assert card.data.license == "unknown" and card.data.tags == ["murmura", "lora"] and "## Licence" in card.text

@@ -37,6 +37,7 @@ _OWN = (
 )
 _OF_ALL = "Figures are those of all sites."
 _OF_GLOBAL = "It began as the adapter of all sites, and figures are those of that one."
+_NO_NOISE = "In this run no noise was added (noise_multiplier = 0): nothing that was sent is differentially private."
 _TRAINED = ("method", "aggregation", "augment", "lora", "training")
 _CHANGED = "(Of options that were changed while it ran, these are the last values: “Options changed”, above.)"
 
@@ -57,6 +58,7 @@ def run_card(run: RunRecord, method: str, site: str | None = None) -> str:
         _begun(run),
         "## How it was trained",
         f"{run.label}: {method}",
+        _NO_NOISE if run.options.get("method", {}).get("noise_multiplier") == 0 else "",
         f"```toml\n{_options(run, site)}```",
         _CHANGED if "Options changed" in told else "",
     ]
