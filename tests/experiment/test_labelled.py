@@ -3,22 +3,30 @@
 import csv
 import io
 import json
+import re
+import tomllib
 
+import numpy as np
 import pyarrow
 import pytest
+import torch
 from pyarrow import parquet
 from rich.console import Console
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from murmura import models
 from murmura.cli import MISTAKE, app
+from murmura.data.cloze import Cloze
 from murmura.errors import CheckpointError, ConfigError, DataError
 from murmura.experiment import Experiment
+from murmura.experiment.export import export
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.timing import timing
 from murmura.experiment.forecast.view import show
 from murmura.experiment.predict import Classifier
 from murmura.experiment.run import run
+from murmura.measure.ensemble import ensemble, soft_labels
 from tests.experiment.small import VERBALISER, texts, write_lines
 from tests.report.runs import real, write_run
 
@@ -83,6 +91,27 @@ def test_a_table_with_a_few_labels_becomes_a_classifier(make, folder):
     assert right >= 8
     kept = json.loads((result.folder / "outcomes" / "classifier.json").read_text())
     assert len(kept["weights"]) == 2
+
+
+@pytest.mark.usefixtures("no_page")
+def test_what_is_handed_over_labels_texts_as_the_run_does_by_its_card_alone(make, tmp_path):
+    where = run(make()).folder
+    made = export(where, tmp_path / "given", "merged")
+    card = (made / "README.md").read_text()
+    method = tomllib.loads(card.split("```toml\n")[1].split("```")[0])["method"]
+    told = re.search(r"by these weights, in the order of patterns: (.*)\.", card)
+    assert told, "else nobody knows how much each pattern counts"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(made), AutoTokenizer.from_pretrained(made)
+    cloze = Cloze(method["patterns"], method["verbaliser"], tokenizer, 48, False, several_tokens="average")
+    some = [record.text for record in texts(10, 7)]
+    scores = np.empty((len(some), len(cloze.patterns), len(cloze.labels)))
+    for text, items in enumerate(cloze.tokenise_all(some)):
+        for pattern, item in enumerate(items):
+            with torch.no_grad():
+                read = model(torch.tensor([item.ids[:-1]])).logits[0, -1, cloze.tokens]
+            scores[text, pattern] = (read @ torch.tensor(cloze.weights).T).numpy()
+    found = soft_labels(ensemble(scores, [float(one) for one in told[1].split(", ")]))
+    assert np.allclose(found, [row for _, row in Classifier(where).label(some)], atol=1e-3)
 
 
 @pytest.mark.parametrize("trainable", ["adapter", "all"])

@@ -21,13 +21,15 @@ from murmura.federation.adapter_folder import as_readable_as_config, given_as
 from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
+from murmura.runs import files
 from murmura.runs.card import CARD, is_tagged
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import NOT_FOR_RELEASE
+from murmura.runs.names import CLASSIFIER, NOT_FOR_RELEASE, OUTCOMES
 from murmura.runs.previous import is_run
 from murmura.runs.record import read
+from murmura.runs.schema import PatternWeights
 from murmura.training.adapter import PEFT_PREFIX, load_peft
-from murmura.units import listing
+from murmura.units import decimal, listing
 
 Form = Literal["adapter", "merged", "gguf"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -47,6 +49,11 @@ _OURS = (CARD, NOT_FOR_RELEASE, *_WRITTEN, *_WEIGHTS, *_TOKENIZER)
 _UNQUANTISED = (
     "The adapter was trained beside a base model that was quantised ({}), and is merged into the weights as they were "
     "before: the figures below are of the quantised model, and this one answers a little otherwise."
+)
+
+_CLASSIFIES = (
+    "Patterns, words of labels and how these are reduced stand below, under `[method]`. The scores that a text has in "
+    "each pattern are put together by these weights, in the order of patterns: {}."
 )
 
 
@@ -166,6 +173,8 @@ def _card(
     parts = [begun, *said]
     if form != "adapter" and experiment.model.quantization is not None:
         parts.append(_UNQUANTISED.format(experiment.model.quantization))
+    if told := files.value(folder.path / OUTCOMES / CLASSIFIER, PatternWeights):
+        parts.append(_CLASSIFIES.format(", ".join(map(decimal, told.weights))))
     method = " ".join((section(experiment.method.name).__doc__ or "").split())
     text = "\n\n".join([*parts, run_card(read(folder.path), method, site)])
     base = experiment.model.name
