@@ -15,6 +15,7 @@ from murmura.federation.server.sending import Sending
 from murmura.federation.server.tally import Tally
 from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import Payload, Reply
+from murmura.federation.wire.releases import owner
 from murmura.federation.wire.sums import Sum
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar, say
@@ -253,7 +254,9 @@ class Server:
         """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
         each, shared = self._sending.fields(self.adapter, sites, each, shared)
         replies = self._fleet.ask(verb, sites, each, read=self._sending.reading(self.adapter), **shared)
-        return self._starting(replies) if self._rule.personal else replies
+        if not self._rule.personal or "adapter" not in owner(self._fleet.verbs, verb).releases(verb):
+            return replies
+        return self._starting(replies)
 
     def sum(self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **options: Any) -> Sum:
         """As ``ask``, but nothing is learnt but the sum of the replies; ``options`` are those of ``Fleet.sum``."""
@@ -343,10 +346,9 @@ class Server:
             )
 
     def _starting(self, replies: Iterator[Reply]) -> Iterator[Reply]:
-        """Note who has an adapter of its own from now on: where a factor is shared, who has sent it."""
+        """Note who has an adapter of its own from now on."""
         for reply in replies:
-            if not self._rule.personal or "adapter" in reply.fields:
-                self._started([reply.site])
+            self._started([reply.site])
             yield reply
 
     def _started(self, sites: Sequence[str]) -> None:
