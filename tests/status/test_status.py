@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import shutil
 import threading
 import time
@@ -35,7 +36,7 @@ from murmura.status.serve import application, page
 from murmura.status.view import lines
 from murmura.units import bound
 from tests.experiment import small
-from tests.report.runs import write_run
+from tests.report.runs import metrics, write_run
 
 SECRET = {
     "name": "dpfedavg",
@@ -291,6 +292,16 @@ def test_the_command_prints_lines_or_json(make):
     assert json.loads(invoke("status", folder, "--json").stdout) == json.loads(json.dumps(asdict(look(folder))))
     watched = invoke("status", folder, "--watch")  # ends, since the run has
     assert watched.exit_code == 0 and "finished" in watched.stdout
+
+
+def test_a_run_that_diverged_is_told_in_json_that_any_reader_takes(tmp_path):
+    def refuse(token):
+        raise ValueError(f"{token} is no number of JSON")
+
+    folder = write_run(tmp_path / "run", rows=[metrics(0), {**metrics(1), "heldout_loss": math.nan}])
+    assert math.isnan(look(folder).figures["heldout_loss"])
+    for text in (invoke("status", folder, "--json").stdout, get(folder, "/status.json")[1]):
+        assert json.loads(text, parse_constant=refuse)["figures"]["heldout_loss"] == "NaN"
 
 
 def test_where_there_is_no_run_the_command_says_so(tmp_path):

@@ -33,10 +33,10 @@ def status(
 
     What is printed is for the run's owner. What --serve shows is what anybody may see.
     """
-    import json
     from dataclasses import asdict
 
     from murmura.errors import ConfigError
+    from murmura.runs import jsontext
     from murmura.status import look
 
     chosen = [
@@ -51,7 +51,7 @@ def status(
     elif watch:
         _watch(run)
     elif as_json:
-        typer.echo(json.dumps(asdict(look(run)), indent=1))
+        typer.echo(jsontext.dumps(asdict(look(run)), indent=1))
     else:
         from rich.console import Console
 

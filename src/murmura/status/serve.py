@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from murmura.errors import CheckpointError, RunError, explaining
+from murmura.runs import jsontext
 from murmura.status.status import Status, look
 from murmura.status.view import lines
 
@@ -88,7 +88,7 @@ def application(folder: Path) -> Callable[[dict[str, Any], Start], Iterable[byte
     """WSGI, of what anybody may see of the run in a folder."""
     kinds: dict[str, tuple[str, Callable[[Status], bytes]]] = {
         "/": ("text/html; charset=utf-8", lambda status: page(status).encode()),
-        "/status.json": ("application/json", lambda status: json.dumps(asdict(status)).encode()),
+        "/status.json": ("application/json", lambda status: jsontext.dumps(asdict(status)).encode()),
         "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
     }
 
