@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmura.cli.of_run import SkipBad
+from murmura.cli.of_run import SkipBad, changes_of, end_as_by_hand
 from murmura.errors import ConfigError
 from murmura.units import listing, several
 
@@ -64,10 +64,8 @@ def compare(
     Finished runs are kept: the same command resumes a comparison that was stopped, and one with more seeds or arms runs
     only what is new.
     """
-    from murmura.cli.ending import end_as_by_hand
     from murmura.compare.arms import load
     from murmura.compare.comparison import Comparison
-    from murmura.experiment.config import parse_override
 
     end_as_by_hand()
     if time and not dry_run:
@@ -78,10 +76,7 @@ def compare(
     given = {name: value for name, value in limits.items() if value is not None}
     options: dict[str, Any] = {"seeds": _seeds(seeds), "rates": _rates(rates), "reference": reference}
     options = {name: value for name, value in options.items() if value is not None}
-    changes = dict(parse_override(text) for text in override or [])
-    if skip_bad:
-        changes["data.skip_bad"] = True
-    config, arms = load(files, changes, options, given)
+    config, arms = load(files, changes_of(override, skip_bad), options, given)
     comparison = Comparison(config, arms, out or _folder(config))
     planned = comparison.check()
     if dry_run:

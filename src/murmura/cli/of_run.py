@@ -1,11 +1,16 @@
-"""Options that several commands about a run share."""
+"""What several commands about runs share: options, and how they are read."""
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from murmura.errors import ConfigError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Site = Annotated[
@@ -24,16 +29,9 @@ SkipBad = Annotated[
 def require_new(target: Path, source: Path, run: Path, overwrite: bool) -> None:
     """Refuse to write over the file that is read, over what a run consists of, or over a file that exists.
 
-    Args:
-        target: the file to write.
-        source: the file that is read.
-        run: whose model is asked.
-        overwrite: whether an existing file may be replaced.
-
     Raises:
         ConfigError: ``target`` is ``source``, the run's, or exists and may not be replaced.
     """
-    from murmura.errors import ConfigError
     from murmura.runs.names import WRITTEN
 
     if target.resolve() == source.resolve():
@@ -43,3 +41,40 @@ def require_new(target: Path, source: Path, run: Path, overwrite: bool) -> None:
         raise ConfigError("this is the run's own", where=f"--out {target}", fix="Name a file outside of its folder.")
     if target.exists() and not overwrite:
         raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")
+
+
+def require_one(flags: Mapping[str, bool]) -> None:
+    """Refuse flags that exclude each other.
+
+    Raises:
+        ConfigError: more than one of them is given.
+    """
+    given = [flag for flag, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} exclude each other", fix="Give one of them.")
+
+
+def changes_of(override: Sequence[str] | None, skip_bad: bool = False) -> dict[str, Any]:
+    """What ``--set`` and ``--skip-bad`` change, by dotted key.
+
+    Raises:
+        ConfigError: an override is not KEY=VALUE.
+    """
+    from murmura.experiment.config import parse_override
+
+    return dict(map(parse_override, override or ())) | ({"data.skip_bad": True} if skip_bad else {})
+
+
+def show_result(folder: Path) -> None:
+    """Print the table of a run that has come to its end, and where its page is."""
+    from murmura import report, runs
+
+    report.show(report.table([runs.read(folder)]))
+    typer.echo(f"Report: {runs.RunFolder(folder).report}")
+
+
+def end_as_by_hand() -> None:
+    """Have SIGTERM, which batch systems, service managers and comparisons end a process with, do what Ctrl-C does: what
+    is there is kept, and the command says how to go on. Nothing changes where somebody has decided otherwise."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from murmura.cli.of_run import Resume, SkipBad, StartOver
+from murmura.cli.of_run import Resume, SkipBad, StartOver, changes_of, end_as_by_hand, require_one, show_result
 from murmura.errors import ConfigError
 
 REFUSED = 2  # exit code of a dry run whose run would not start, as the run itself would end
@@ -31,39 +31,23 @@ def run(
     The run is kept in the folder that the file names: run.folder, or runs/NAME.
     Stop it at any time with Ctrl-C, and continue with --resume.
     """
-    from murmura.cli.ending import end_as_by_hand
     from murmura.experiment import Experiment
-    from murmura.experiment.config import parse_override
 
     end_as_by_hand()
-    flags = {"--resume": resume, "--overwrite": overwrite, "--dry-run": dry_run}
-    chosen = [flag for flag, given in flags.items() if given]
-    if len(chosen) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} exclude each other", fix="Give one of them.")
+    require_one({"--resume": resume, "--overwrite": overwrite, "--dry-run": dry_run})
     if time and not dry_run:
         raise ConfigError("--time is for --dry-run", fix="Give both; a run itself shows the time left as it goes.")
-    changes = dict(parse_override(text) for text in override or [])
-    if skip_bad:
-        changes["data.skip_bad"] = True
-    experiment = Experiment.load(file, set=changes)
+    experiment = Experiment.load(file, set=changes_of(override, skip_bad))
     if dry_run:
         from murmura.experiment.forecast.dry_run import dry_run as work_out
+        from murmura.experiment.forecast.timing import timing
         from murmura.experiment.forecast.view import show
 
         planned = work_out(experiment)
-        if time:
-            from murmura.experiment.forecast.timing import timing
-
-            show(planned, timing=timing(planned))
-        else:
-            show(planned)
+        show(planned, timing=timing(planned) if time else None)
         if planned.refusals:
             raise typer.Exit(REFUSED)
         return
-    from murmura import report as reports
-    from murmura import runs
     from murmura.experiment.run import run as run_experiment
 
-    result = run_experiment(experiment, resume=resume, overwrite=overwrite)
-    reports.show(reports.table([runs.read(result.folder)]))
-    typer.echo(f"Report: {runs.RunFolder(result.folder).report}")
+    show_result(run_experiment(experiment, resume=resume, overwrite=overwrite).folder)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from murmura.cli.of_run import Resume, StartOver
+from murmura.cli.of_run import Resume, StartOver, changes_of, end_as_by_hand, require_one, show_result
 
 
 def serve(
@@ -47,15 +47,11 @@ def serve(
     Sites may come and go between rounds. Flower (pip install 'murmura[flower]') carries what is asked and answered;
     only sites whose keys are known can connect, by TLS. Stop it with Ctrl-C, and continue with --resume.
     """
-    from murmura import report as reports
-    from murmura import runs
-    from murmura.cli.ending import end_as_by_hand
     from murmura.errors import ConfigError
     from murmura.federation.engines.flower import require
 
     end_as_by_hand()
     require()
-    from murmura.experiment.config import parse_override
     from murmura.experiment.deployment import Deployment
     from murmura.experiment.federation import Federation
     from murmura.experiment.resume import is_over
@@ -63,24 +59,20 @@ def serve(
     from murmura.experiment.verbs import fingerprint
     from murmura.federation.address import split
     from murmura.federation.engines import DEPLOYED
+    from murmura.runs import RunFolder
 
-    flags = {"--resume": resume, "--overwrite": overwrite, "--go-on": go_on}
-    if len(chosen := [flag for flag, given in flags.items() if given]) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} exclude each other", fix="Give one of them.")
-    changes = dict(parse_override(text) for text in override or [])
-    federation = Federation.load(folder, {"run.engine": DEPLOYED, **changes})
+    require_one({"--resume": resume, "--overwrite": overwrite, "--go-on": go_on})
+    federation = Federation.load(folder, {"run.engine": DEPLOYED, **changes_of(override)})
     if federation.experiment.run.engine != DEPLOYED:  # what a network shows would be checked for as in a simulation
         what = f"sites on machines of their own are reached by '{DEPLOYED}'"
         raise ConfigError(what, where="--set run.engine", fix="Leave it out.")
     if fingerprint(federation.experiment) != fingerprint(Federation.load(folder).experiment):
         fix = "Make a new federation of the changed experiment: `murmura federation new`."
         raise ConfigError("--set changes what the sites have agreed on", where="--set", fix=fix)
-    kept = runs.RunFolder(federation.experiment.run.path)
+    kept = RunFolder(federation.experiment.run.path)
     if go_on and is_over(kept, federation.experiment):  # to resume would drop what it has come to since
         typer.echo(f"{kept.path}: the run is finished, and there is nothing to do. Report: {kept.report}")
         return
     deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)
     resume = resume or (go_on and kept.holds_run)
-    result = run(federation.experiment, resume=resume, overwrite=overwrite, deployment=deployment)
-    reports.show(reports.table([runs.read(result.folder)]))
-    typer.echo(f"Report: {runs.RunFolder(result.folder).report}")
+    show_result(run(federation.experiment, resume=resume, overwrite=overwrite, deployment=deployment).folder)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from murmura.cli.of_run import require_one
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -35,15 +37,10 @@ def status(
     """
     from dataclasses import asdict
 
-    from murmura.errors import ConfigError
     from murmura.runs import jsontext
     from murmura.status import look
 
-    chosen = [
-        name for name, given in (("--json", as_json), ("--watch", watch), ("--serve", serve is not None)) if given
-    ]
-    if len(chosen) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} exclude each other", fix="Give one of them.")
+    require_one({"--json": as_json, "--watch": watch, "--serve": serve is not None})
     if serve is not None:
         from murmura.status.serve import serve as serve_page
 
