@@ -97,22 +97,22 @@ def _folder(config: CompareConfig) -> Path:
 
 def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int, time: bool) -> None:
     """Print what would be run, and how long it would take."""
-    from murmura.experiment.forecast.dry_run import DryRun, dry_run
+    from murmura.experiment.forecast.dry_run import DryRun
     from murmura.experiment.forecast.timing import timing
     from murmura.units import count, duration
 
     left, every, finished, untried = 0.0, 0, 0, dict[str, None]()
     for arm in comparison.arms:
-        one, runs, done = planned[arm.name], comparison.runs_of(arm), comparison.finished_of(arm)
+        one, jobs_of = planned[arm.name], comparison.jobs_of(arm)
+        runs, done = len(jobs_of), sum(job.finished for job in jobs_of)
         every, finished = every + runs, finished + done
         rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
         told = [_counted(runs, done), f"rate {rates}"]
         told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
-        if time and done < runs:
-            dry = one if isinstance(one, DryRun) else dry_run(one.plan.experiment)
-            seconds = timing(dry).total
+        if time and isinstance(one, DryRun):  # of an arm that is finished there is nothing to try
+            seconds = timing(one).total
             left += (runs - done) * seconds
-            untried |= dict.fromkeys(work.what for work in dry.work if work.attempt is None and work.total)
+            untried |= dict.fromkeys(work.what for work in one.work if work.attempt is None and work.total)
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
     for what, arms in _unknown(planned).items():

@@ -115,15 +115,15 @@ class Comparison:
         require_own(self.folder)
         require_same(self.searches)
         refused, found = dict[str, list[str]](), dict[str, Foreseen]()
-        searches = self.searches
         for arm in self.arms:
-            every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
+            jobs = self.jobs_of(arm)
+            every = [one for one in jobs if not one.searching]
             job = next((one for one in every if one.finished), every[0])
             try:
                 require_same(every, self._rates_of(arm))
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
-                left = [one for one in (*every, *searches) if one.arm is arm and not one.finished]
-                planned = dry_run(experiments[0]) if left else finished(experiments[0])
+                done = all(one.finished for one in jobs)
+                planned = finished(experiments[0]) if done else dry_run(experiments[0])
             except CheckpointError:
                 raise
             except MurmuraError as error:
@@ -139,19 +139,15 @@ class Comparison:
             raise ConfigError(what, where=str(self.folder), fix="Mend or remove them.")
         return found
 
-    def runs_of(self, arm: Candidate) -> int:
-        """How many runs an arm has, those of the search too."""
-        searched = len(arm.rates) * len(self.config.seeds_of_search) if _is_searched(arm) else 0
-        return searched + len(self.config.chosen_seeds)
+    def jobs_of(self, arm: Candidate) -> list[Job]:
+        """All runs of an arm: those that count, as if at its first rate, since the search has yet to find out at which;
+        then those of the search."""
+        every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
+        return [*every, *(job for job in self.searches if job.arm is arm)]
 
     def _rates_of(self, arm: Candidate) -> tuple[float, ...]:
         """Those of which it takes one."""
         return next(one.rates for one in self.arms if one.name == (arm.rate_of or arm.name))
-
-    def finished_of(self, arm: Candidate) -> int:
-        """How many of them are finished already."""
-        every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
-        return sum(one.finished for one in (*every, *self.searches) if one.arm is arm)
 
     def carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         """Do what is not done, and say what it all comes to.
