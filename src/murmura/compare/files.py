@@ -94,12 +94,8 @@ def _arm(one: ArmResult) -> dict[str, Any]:
 def standalone(svg: str) -> str:
     """A picture of the page as a file of its own, with the page's colours for light and dark."""
     css = files("murmura.report").joinpath("page.css").read_text(encoding="utf-8")
+    colours = css[: css.index("* {")]  # which the style sheet begins with
     head, _, body = svg.partition(">")
     type_ = "text { font-family: system-ui, sans-serif; }"
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f"{head} {names}><style>{_colours(css)}{type_}</style>{body}\n"
-
-
-def _colours(css: str) -> str:
-    """The beginning of the style sheet, which sets them."""
-    return css[: css.index("* {")]
+    return f"{head} {names}><style>{colours}{type_}</style>{body}\n"

@@ -72,7 +72,7 @@ def _at_equal_utility(outcome: Outcome) -> list[Block]:
     if not levels:
         return []
     looks, known = looks_of(outcome.results), {one.arm: one for one in outcome.results}
-    title = known[outcome.reference].utility_figure.title
+    title = _reference(outcome).utility_figure.title
     rows: list[list[Entry | str]] = [
         [
             Entry(arm, _of_seeds(one.difference.estimate.n, known[arm]), look=looks[arm]),
@@ -89,7 +89,7 @@ def _at_equal_utility(outcome: Outcome) -> list[Block]:
 
 def _terms(outcome: Outcome) -> Definitions:
     """What the columns of the first table mean, in a line each."""
-    useful = next(one.utility_figure for one in outcome.results if one.kind == outcome.kind)
+    useful = _reference(outcome).utility_figure
     known = {one.title: one.in_a_line([cast(Kind, outcome.kind)]) for one in (useful, figure(LEAKAGE))}
     return Definitions({**known, f"Against {outcome.reference}": _AGAINST, "On the frontier": _FRONTIER})
 
@@ -122,7 +122,8 @@ _TERMS = Definitions(
 def tables(outcome: Outcome) -> list[Table]:
     """An arm a row: what it is worth, and what it costs."""
     looks = looks_of(outcome.results)
-    useful_far = compared(outcome.results, outcome.reference, _reference(outcome).utility_figure.key)
+    utility = _reference(outcome).utility_figure
+    useful_far = compared(outcome.results, outcome.reference, utility.key)
     leaking_far = compared(outcome.results, outcome.reference, LEAKAGE)
     front = frontier(outcome.results, outcome.kind)
     worth: list[list[Entry | str]] = []
@@ -140,7 +141,6 @@ def tables(outcome: Outcome) -> list[Table]:
         cost.append([Entry(one.arm, look=looks[one.arm]), promise, size(one.bytes), wall, steps, _rate(one)])
     if simple := _linear(outcome):
         worth.append([Entry(_LINEAR, (linear.WORDS,)), *_with(simple, _linearly(outcome)), Entry(DASH), Entry(DASH)])
-    utility = next(one.utility_figure for one in outcome.results if one.kind == outcome.kind)
     against = f"against {outcome.reference}"
     return [
         Table(["Arm", utility.title, against, "Leakage (AUC)", against], worth, "What it is worth", stacked=True),
