@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from murmura.errors import CheckpointError, RunError, explaining
 from murmura.runs import jsontext
 from murmura.status.status import Status, look
 from murmura.status.view import lines
-
-if TYPE_CHECKING:
-    from prometheus_client.core import GaugeMetricFamily
 
 HOST = "127.0.0.1"
 """Nobody elsewhere sees it: to show it further is for a proxy that knows who may look."""
@@ -37,30 +34,6 @@ _GAUGES = {
 Start = Callable[..., Any]
 
 
-class _Metrics:
-    """What Prometheus is told of a run, in the way in which its library asks; what is not known is left out."""
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        for name, (what, of) in _GAUGES.items():
-            if (value := of(self._status)) is not None:
-                gauge = GaugeMetricFamily(f"murmura_{name}", what, labels=["run"])
-                gauge.add_metric([self._status.name], float(value))
-                yield gauge
-        waited = GaugeMetricFamily("murmura_site_waited_for", "Sites that are waited for.", labels=["run", "site"])
-        for site in self._status.waiting:
-            waited.add_metric([self._status.name, site], 1.0)
-        yield waited
-        measured = GaugeMetricFamily("murmura_figure", "Figures measured last.", labels=["run", "figure"])
-        for key, figure in self._status.figures.items():
-            measured.add_metric([self._status.name, key], figure)
-        yield measured
-
-
 def page(status: Status) -> str:
     """HTML that looks again by itself."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -71,17 +44,26 @@ def page(status: Status) -> str:
 
 
 def metrics(status: Status) -> bytes:
-    """In Prometheus' text format.
+    """In Prometheus' text format; what is not known is left out.
 
     Raises:
         RunError: its library is not installed.
     """
     if find_spec("prometheus_client") is None:
         raise RunError("prometheus-client is not installed", fix="pip install 'murmura[watch]'")
-    from prometheus_client import generate_latest
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-    text: bytes = generate_latest(_Metrics(status))
-    return text
+    told = CollectorRegistry()
+    for name, (what, of) in _GAUGES.items():
+        if (value := of(status)) is not None:
+            Gauge(f"murmura_{name}", what, ["run"], registry=told).labels(status.name).set(value)
+    waited = Gauge("murmura_site_waited_for", "Sites that are waited for.", ["run", "site"], registry=told)
+    for site in status.waiting:
+        waited.labels(status.name, site).set(1)
+    measured = Gauge("murmura_figure", "Figures measured last.", ["run", "figure"], registry=told)
+    for key, figure in status.figures.items():
+        measured.labels(status.name, key).set(figure)
+    return generate_latest(told)
 
 
 def application(folder: Path) -> Callable[[dict[str, Any], Start], Iterable[bytes]]:
