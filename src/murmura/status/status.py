@@ -118,6 +118,7 @@ def look(folder: Path) -> Status:
         return replace(found, waiting=tuple(live["expected"]))
     if found.state != "running":
         return found
+    timed = [row for _, row in files.lines(folder / names.FIGURES) if "round" in row]  # where times are not published
     return replace(
         found,
         round=live.get("round"),
@@ -126,7 +127,7 @@ def look(folder: Path) -> Status:
         left=live.get("left"),
         waiting=tuple(live.get("waiting", ())),
         events=tuple(live.get("events", ())),
-        seconds_left=_seconds_left(_timed(folder) or rows, found.rounds, live),
+        seconds_left=_seconds_left(timed or rows, found.rounds, live),
     )
 
 
@@ -174,11 +175,6 @@ def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]
         ledger.restore(sent.get("told", sent["ledger"]))
         return ledger.traffic().up, ledger.traffic().down
     return sum(row.get("bytes_up") or 0 for row in rows), sum(row.get("bytes_down") or 0 for row in rows)
-
-
-def _timed(folder: Path) -> list[Mapping[str, Any]]:
-    """The rows with their times, where those are for the run's owner alone."""
-    return [row for _, row in files.lines(folder / names.FIGURES) if "round" in row]
 
 
 def _seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int | None, live: Mapping[str, Any]) -> float | None:
