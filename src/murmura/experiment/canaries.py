@@ -39,46 +39,32 @@ def is_marked(place: Path) -> bool:
 def plant(
     experiment: Experiment, method: Method, people: Population, reading: Reading, stream: Stream
 ) -> tuple[Population, list[Canary]]:
-    """The sites with the canaries among their records, if ``audit.canaries`` asks for any.
-
-    Args:
-        experiment: in question.
-        method: that is to be run.
-        people: the sites as they are.
-        reading: how records meet the model.
-        stream: decides about secrets, sites and coins.
+    """The sites with the canaries among their records, if ``audit.canaries`` asks for any; ``stream`` decides about
+    secrets, sites and coins.
 
     Raises:
         ConfigError: canaries would tell nothing here, or do not fit the model.
     """
-    count = experiment.audit.canaries
-    if not count:
+    if not experiment.audit.canaries:
         return people, []
     if method.keeps_adapters:
         what = "canaries are looked for in what leaves the sites, and here they keep adapters of their own"
         raise ConfigError(what, where="audit.canaries", fix="Remove it, or choose a method with one model for all.")
-    names = [site.name for site in people.sites]
-    canaries = drawn(experiment, names, "record", stream)
+    unit = "site" if method.protects == "site" else "record"
+    canaries = drawn(experiment, [site.name for site in people.sites], unit, stream)
     candidates = [record for canary in canaries for record in canary.candidates]
     fitted = reading.fit(candidates)
     if len(fitted.kept) < len(candidates) or fitted.shortened:
         what = f"a canary does not fit {experiment.data.max_length} tokens"
         raise ConfigError(what, where="data.max_length", fix="Raise it.")
-    planted = _among(people, canaries)
-    if method.protects == "site":
-        canaries = drawn(experiment, names, "site", stream)  # as many for each site
-        planted = _among(people, canaries)
-    return planted, canaries
+    return _among(people, canaries), canaries
 
 
 def drawn(experiment: Experiment, sites: Sequence[str], unit: str, stream: Stream) -> list[Canary]:
     """Canaries, spread over the sites as evenly as their number allows.
 
     Args:
-        experiment: says how many, and what a record is.
-        sites: names of those there are.
         unit: what is protected: each ``record`` gets a coin of its own, all canaries of a ``site`` share one.
-        stream: decides everything.
     """
     rng, audit = stream.python(), experiment.audit
     order = rng.sample(list(sites), len(sites))
