@@ -29,14 +29,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class FoundQuestions:
-    """What is asked of a source of questions, and what is not."""
-
-    records: list[Any]
-    unused: list[Unused]
-
-
-@dataclass(frozen=True)
 class Asked:
     """The questions that are asked, and those that are not, with the reason.
 
@@ -70,20 +62,21 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSp
     for name, options in wanted.named.items() if wanted else ():
         benchmark = BENCHMARKS[name](options)
         _require_judge(benchmark, method)
-        found = _benchmark(experiment, benchmark, reading, model, stream / "benchmarks" / name)
-        asked.benchmarks.append(BenchmarkSet(benchmark, found.records))
+        questions, unused = _benchmark(experiment, benchmark, reading, model, stream / "benchmarks" / name)
+        asked.benchmarks.append(BenchmarkSet(benchmark, questions))
         asked.asks.extend(asked.benchmarks[-1].subjects)
-        asked.unused.extend(found.unused)
+        asked.unused.extend(unused)
     if experiment.evaluation.choices is not None:
-        chosen = _with_options(experiment, reading, stream / "choices")
-        asked.choices.extend(chosen.records)
-        asked.asks.extend(question.subject for question in chosen.records)
-        asked.unused.extend(chosen.unused)
+        choices, unused = _with_options(experiment, reading, stream / "choices")
+        asked.choices.extend(choices)
+        asked.asks.extend(question.subject for question in choices)
+        asked.unused.extend(unused)
     return asked
 
 
-def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> FoundQuestions:
-    """Read ``evaluation.choices``, and leave out questions that do not fit with each of their options."""
+def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> tuple[list[Choice], list[Unused]]:
+    """The questions of ``evaluation.choices``, and those that are left out, since they do not fit with each of their
+    options or cannot be used."""
     wanted, room = experiment.evaluation.choices, experiment.data.max_length
     assert wanted is not None
     loaded = load_choices(
@@ -103,7 +96,7 @@ def _with_options(experiment: Experiment, reading: Reading, stream: Stream) -> F
         what = f"no question fits {room} tokens with each of its options"
         raise DataError(what, where=wanted.file, fix="Raise data.max_length.")
     tell(unused, f"{room} tokens (data.max_length)", "question")
-    return FoundQuestions(kept, unused)
+    return kept, unused
 
 
 def _drawn(every: Sequence[T], wanted: int | None, stream: Stream) -> list[T]:
@@ -149,8 +142,8 @@ def _require_judge(benchmark: Benchmark[Any], method: Method) -> None:
 
 def _benchmark(
     experiment: Experiment, benchmark: Benchmark[Any], reading: Reading, model: ModelSpec, stream: Stream
-) -> FoundQuestions:
-    """Those questions of a benchmark that leave room for an answer."""
+) -> tuple[list[Any], list[Unused]]:
+    """Those questions of a benchmark that leave room for an answer, and the others."""
     options, name = benchmark.config, f"evaluation.benchmarks.{benchmark.name}"
     loaded = load_records(
         options.file,
@@ -174,6 +167,4 @@ def _benchmark(
     unused = [Unused.bad(record) for record in loaded.bad]
     unused += [Unused(where, "long", why) for (_, where), is_long in zip(chosen, long, strict=True) if is_long]
     tell(unused, f"{room} tokens with an answer of {options.tokens} ({name}.tokens)", "question")
-    return FoundQuestions(
-        [question for (question, _), is_long in zip(chosen, long, strict=True) if not is_long], unused
-    )
+    return [question for (question, _), is_long in zip(chosen, long, strict=True) if not is_long], unused
