@@ -137,8 +137,7 @@ def _of_stand_ins(experiment: Experiment, exact: bool) -> Iterator[str]:
     Args:
         exact: its tokenizer is here, so that it is known which records fit.
     """
-    data = experiment.data
-    if data.few_shot is not None or (data.sites.scheme != "iid" and data.sites.label is None):
+    if experiment.data.may_cluster:
         yield (
             "Records are chosen or shared out by clusters of their embeddings. Random vectors stand in for those here, "
             "so which records a site gets is an example, and so is what follows from it."

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from murmura.experiment.config import Experiment
-    from murmura.experiment.forecast.rounds import ForeseenRound
     from murmura.experiment.forecast.timing import Timing
     from murmura.federation.forecast import Forecast
 
@@ -112,8 +111,8 @@ def figures(dry_run: DryRun, timing: Timing | None = None) -> Iterator[tuple[str
             yield one.what, f"{'at most ' * one.at_most}{count(one.count)}{often}"
     if dry_run.plan.method.traits.trained_at == "sites":
         yield "trainable", _trainable(dry_run)
-    yield "sent down", _bytes(dry_run.rounds, "bytes_down")
-    yield "sent up", _bytes(dry_run.rounds, "bytes_up")
+    yield "sent down", _each_and_all([r.bytes_down for r in dry_run.rounds], size)
+    yield "sent up", _each_and_all([r.bytes_up for r in dry_run.rounds], size)
     yield "guaranteed", dry_run.guarantee or DASH
     yield "memory", _memory(dry_run)
     yield "disk", _disk(dry_run.disk)
@@ -171,13 +170,6 @@ def _trainable(dry_run: DryRun) -> str:
         return DASH
     share = 100 * dry_run.model.trainable / dry_run.model.parameters
     return f"{count(dry_run.model.trainable)} parameters a site, {share:.3g} % of the base's"
-
-
-def _bytes(rounds: Sequence[ForeseenRound], way: str) -> str:
-    values = [getattr(r, way) for r in rounds]
-    if None in values:
-        return DASH
-    return f"{_range(values, size)} a round, {size(sum(values))} in all"
 
 
 def _memory(dry_run: DryRun) -> str:
@@ -265,6 +257,6 @@ def _range(values: Sequence[int | None], shown: Callable[[float], str] = count) 
     return shown(low) if low == high else f"{shown(low)} to {shown(high)}"
 
 
-def _each_and_all(values: Sequence[int | None]) -> str:
+def _each_and_all(values: Sequence[int | None], shown: Callable[[float], str] = count) -> str:
     total = _sum(values)
-    return DASH if total is None else f"{_range(values)} a round, {count(total)} in all"
+    return DASH if total is None else f"{_range(values, shown)} a round, {shown(total)} in all"
