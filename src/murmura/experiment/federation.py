@@ -299,7 +299,8 @@ def expel(folder: Path, site: str) -> dict[str, Member]:
     """
     members = _members(folder)
     if site not in members:
-        raise ConfigError("the federation does not know this site", where=f"site {site}", fix=_named(members))
+        fix = f"It knows {', '.join(members) or 'none'}."
+        raise ConfigError("the federation does not know this site", where=f"site {site}", fix=fix)
     del members[site]
     _know(folder, members)
     return members
@@ -354,10 +355,6 @@ def _checked(sites: list[str]) -> list[str]:
             what = f"'{harmless(name)}' cannot be a site's name, or is given twice"
             raise ConfigError(what, where="--sites, or data.train", fix="Give that site another name.")
     return sites
-
-
-def _named(members: Mapping[str, Any]) -> str:
-    return f"It knows {', '.join(members) or 'none'}."
 
 
 def _read(path: Path, experiment: Experiment) -> list[Any]:
