@@ -164,11 +164,10 @@ def noise(
     plan = of_votes(plan, votes, kind, shares)
     found = _bounds(lambda name: plan.calibrated(epsilon, name))
     notes = _notes({name: one.epsilon(accountant=name) for name, one in found.items()})
+    stds = {name: one.noise.std for name, one in found.items()}
     if as_json:
-        values = {name: one.noise.std for name, one in found.items()}
-        _print_json(_asked(plan) | {"epsilon": epsilon, "noise_multiplier": values, "notes": notes})
+        _print_json(_asked(plan) | {"epsilon": epsilon, "noise_multiplier": stds, "notes": notes})
     else:
-        stds = {name: one.noise.std for name, one in found.items()}
         _print(plan, {name: (f"noise multiplier {bound(std)}", std) for name, std in stds.items()}, notes)
 
 
@@ -247,11 +246,8 @@ def _bound(found: Epsilon) -> dict[str, Any]:
 
 
 def _require_choice(chosen_among: float | None, shape: float) -> None:
-    check(
-        chosen_among is not None or shape == 1,
-        "--shape needs --chosen-among, the mean of what it describes",
-        "Give both.",
-    )
+    what = "--shape needs --chosen-among, the mean of what it describes"
+    check(chosen_among is not None or shape == 1, what, "Give both.")
 
 
 def _bounds(of: Callable[[str], Found]) -> dict[str, Found]:
