@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,6 @@ class Elsewhere(Sequence[Any]):
         return self._count
 
     def __getitem__(self, place: Any) -> Any:
-        raise AssertionError("these records are at their site")
-
-    def __iter__(self) -> Iterator[Any]:
         raise AssertionError("these records are at their site")
 
 
