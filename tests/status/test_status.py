@@ -304,6 +304,17 @@ def test_a_run_that_diverged_is_told_in_json_that_any_reader_takes(tmp_path):
         assert json.loads(text, parse_constant=refuse)["figures"]["heldout_loss"] == "NaN"
 
 
+def test_a_run_has_as_many_rounds_as_it_takes_and_not_as_ask_sites(tmp_path):
+    """Sites vote in as many rounds of PrE-Text as its experiment names, and the model is trained in one more."""
+    over = write_run(tmp_path / "over", rows=[metrics(number) for number in range(4)])  # the experiment names 2
+    assert look(over).rounds == look(over).done == 3 == read(over).planned
+    half = write_run(tmp_path / "half", rows=[metrics(number) for number in range(3)], finished=False)
+    RunFolder(half).checkpoint.mkdir()
+    RunFolder(half).write_live({"round": 3, "rounds": 3, "began": 0.0})
+    assert look(half).rounds == 3 == read(half).planned
+    assert [row.state for row in table([read(half)])] == ["unfinished: round 2 of 3"]
+
+
 def test_where_there_is_no_run_the_command_says_so(tmp_path):
     refused = invoke("status", tmp_path)
     assert refused.exit_code == MISTAKE and "there is no run in this folder" in refused.stderr

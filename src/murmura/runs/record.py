@@ -47,7 +47,7 @@ class RunRecord:
             a strategy, secure sums, all parameters trained.
         seed: The run's seed.
         model: The base model.
-        planned: Rounds that the experiment asks for.
+        planned: Rounds that there are to be, also those in which no site is asked.
         finished: False where the run stopped before its last round.
         kind: The kind of record that the run is about: ``instruction``, ``labelled``, ``preference`` or
             ``document``.
@@ -154,7 +154,7 @@ def read(folder: str | Path) -> RunRecord:
     require_run(folder)
     summary = files.value(folder / names.SUMMARY, Summary)
     config, experiment = _config(folder / names.CONFIG)
-    rounds = _rounds(folder / names.METRICS)
+    rounds, live = _rounds(folder / names.METRICS), files.state(folder / names.CHECKPOINTS / names.LIVE)
     run, model, method, data = (_section(experiment, name) for name in ("run", "model", "method", "data"))
     if not isinstance(data.get("kind"), str):
         where = str(folder / names.CONFIG)
@@ -167,7 +167,7 @@ def read(folder: str | Path) -> RunRecord:
         label=_label(named, experiment, augment),
         seed=_integer(run.get("seed")),
         model=str(model["name"]) if "name" in model else None,
-        planned=_integer(method.get("rounds")),
+        planned=rounds[-1].number if summary else _integer(live.get("rounds") or method.get("rounds")),
         finished=summary is not None,
         kind=data["kind"],
         rounds=rounds,

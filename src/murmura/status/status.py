@@ -101,16 +101,18 @@ def look(folder: Path) -> Status:
     run, method = experiment.get("run", {}), experiment.get("method", {})
     rows = [row for _, row in files.lines(folder / names.METRICS)]
     up, down = _traffic(folder, rows)
-    state = _state(folder, live)
+    state, recorded = _state(folder, live), _recorded(rows)
+    # Methods may have rounds in which no site is asked, beside those that their options name.
+    over = recorded.get("done") if state == "finished" else None
     found = Status(
         name=str(run.get("name") or folder.resolve().name),
         method=str(method.get("name", "")),
         state=state,
         withheld="" if state == "finished" else _withheld(folder),
-        rounds=live.get("rounds") or method.get("rounds"),
+        rounds=over or live.get("rounds") or method.get("rounds"),
         bytes_up=up,
         bytes_down=down,
-        **_recorded(rows),
+        **recorded,
     )
     if found.epsilon is not None and found.state != "finished":
         found = _with_spent(found, folder, method)
