@@ -10,9 +10,11 @@ import pytest
 
 from murmura.audit.subject import subject
 from murmura.data.config import DataConfig
+from murmura.data.layout import Place
 from murmura.data.records import digest
 from murmura.data.templates import template
 from murmura.errors import DataError
+from murmura.experiment.exclusions import Placed
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.view import figures
 from murmura.experiment.prepare import prepare
@@ -297,13 +299,13 @@ def test_a_real_site_takes_part_with_what_a_simulation_gives_it(make, tmp_path, 
 def test_which_records_of_a_person_stay_depends_on_nobody_elses(seed):
     """An ε for a person is about whoever else is there: with and without it, all others' are the same."""
     stream, users = Stream(seed), [f"p{n % 7}" for n in range(50)]
-    own = [SimpleNamespace(identity=f"record {n}") for n in range(50)]
-    kept = {own[place].identity for place in bounded(own, users, 3, stream)}
-    assert len(kept) == 21
+    named = [SimpleNamespace(identity=f"record {n}") for n in range(50)]
+    own = [Placed(named[n], Place("file", n), "a", user=users[n]) for n in range(50)]
+    kept, others = bounded(own, 3, stream)
+    assert len(kept) == 21 and {one.where for one in others} == {one.where for one in own if one not in kept}
     for gone in range(50):
-        rest, theirs = own[:gone] + own[gone + 1 :], users[:gone] + users[gone + 1 :]
-        now = {rest[place].identity for place in bounded(rest, theirs, 3, stream)}
-        changed = {int(name.split()[1]) for name in kept ^ now}
+        now, _ = bounded(own[:gone] + own[gone + 1 :], 3, stream)
+        changed = {one.where.number for one in kept} ^ {one.where.number for one in now}
         assert all(users[place] == users[gone] for place in changed) and len(changed) in (0, 2)
 
 

@@ -13,7 +13,7 @@ from murmura.data.config import DataConfig
 from murmura.data.partition import partition
 from murmura.data.selection import few_shot, kmeans, label_order
 from murmura.errors import DataError
-from murmura.experiment.exclusions import Placed, tell_of_empty
+from murmura.experiment.exclusions import Placed, Unused, tell_of_empty
 from murmura.progress import say
 from murmura.streams import Stream
 
@@ -23,24 +23,22 @@ Groups = dict[str, list[Placed]]
 """Site to records."""
 
 
-def bounded(records: Sequence[Any], users: Sequence[str | None], most: int, stream: Stream) -> list[int]:
-    """Places of those records of a site that stay where no person may have more than so many, ascending; drawn at
-    random.
+def bounded(own: Sequence[Placed], most: int, stream: Stream) -> tuple[list[Placed], list[Unused]]:
+    """Those records of a site that stay where no person may have more than so many, drawn at random; and the others.
 
     A record's turn follows from itself, so that which ones of a person stay depends on that person's records alone.
     Were all of a site's shuffled, one more of them, or one that no longer fits the model, would change which ones of
     everybody else are trained on, and no ε would hold for a person.
-
-    Args:
-        users: whom each record is about.
     """
-    turns = [(stream / "records-per-user" / repr(record.identity)).integer() for record in records]
-    seen, kept = Counter[str | None](), []
-    for place in sorted(range(len(records)), key=lambda place: (turns[place], place)):
-        seen[users[place]] += 1
-        if seen[users[place]] <= most:
-            kept.append(place)
-    return sorted(kept)
+    turns = [(stream / "records-per-user" / repr(placed.record.identity)).integer() for placed in own]
+    seen, kept = Counter[str | None](), set[int]()
+    for place in sorted(range(len(own)), key=lambda place: (turns[place], place)):
+        seen[own[place].user] += 1
+        if seen[own[place].user] <= most:
+            kept.add(place)
+    why = f"one more of a person than the {most} that a site may have"
+    others = [placed for place, placed in enumerate(own) if place not in kept]
+    return [own[place] for place in sorted(kept)], [Unused(one.where, "user", why, one.site) for one in others]
 
 
 def hold_out(data: DataConfig, groups: Mapping[str, list[Placed]], stream: Stream) -> tuple[Groups, list[Placed]]:

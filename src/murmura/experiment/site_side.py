@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 from murmura.data.loading import require_usable, scan
 from murmura.data.records import KINDS, digest
@@ -237,14 +237,13 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
     rows, unused = [Placed(record, where, file.name, user=user) for record, where, user in placed], list[Unused]()
     if reading is not None:  # what cannot be used is left out, whatever simulations do about it
         rows, unused = fitting(rows, experiment.data.model_copy(update={"skip_bad": True}), reading)
-    measured = _agreed(Path(file.federation))
-    listed = [place for place, row in enumerate(rows) if digest([row.record.identity]) in measured]
-    rows = _without(rows, listed, unused, "measured", "the run is measured on it")
+    agreed = _agreed(Path(file.federation))
+    measured = {row.where for row in rows if digest([row.record.identity]) in agreed}
+    unused += [Unused(row.where, "measured", "the run is measured on it") for row in rows if row.where in measured]
+    rows = [row for row in rows if row.where not in measured]
     if most is not None and loaded.users is not None:
-        own, users = [row.record for row in rows], [row.user for row in rows]
-        stay = set(bounded(own, users, most, Stream(0)))  # the same in every run: a site's records have a digest
-        others = [place for place in range(len(rows)) if place not in stay]
-        rows = _without(rows, others, unused, "user", f"its person has more than {most} records")
+        rows, others = bounded(rows, most, Stream(0))  # the same in every run: a site's records have a digest
+        unused += others
     if told:
         tell(unused, f"{experiment.data.max_length} tokens (data.max_length)")
         tell_repeats({file.name: rows})
@@ -252,15 +251,6 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
         fix = "Look at data.max_length in the experiment, or at the records."
         raise DataError("no record can be used", where=f"site {file.name}: {file.records}", fix=fix)
     return [row.record for row in rows]
-
-
-def _without(
-    rows: Sequence[Placed], places: Sequence[int], unused: list[Unused], cause: Literal["measured", "user"], why: str
-) -> list[Placed]:
-    """All but those at some places, which are noted as unused."""
-    unused += [Unused(rows[place].where, cause, why, rows[place].site) for place in places]
-    gone = set(places)
-    return [row for place, row in enumerate(rows) if place not in gone]
 
 
 def _agreed(federation: Path) -> frozenset[str]:

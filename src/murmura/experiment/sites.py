@@ -106,17 +106,11 @@ def gather(
 
 
 def _bounded(groups: Groups, most: int | None, stream: Stream) -> tuple[Groups, list[Unused]]:
-    """No site with more than so many records of one person, which are drawn at random; and the others."""
+    """No site with more than so many records of one person; and the others."""
     if most is None:
         return groups, []
-    left: Groups = {}
-    unused = list[Unused]()
-    why = f"one more of a person than the {most} that a site may have"
-    for name, own in groups.items():
-        kept = set(bounded([placed.record for placed in own], [placed.user for placed in own], most, stream))
-        left[name] = [placed for index, placed in enumerate(own) if index in kept]
-        unused += [Unused(placed.where, "user", why) for index, placed in enumerate(own) if index not in kept]
-    return left, unused
+    found = {name: bounded(own, most, stream) for name, own in groups.items()}
+    return {name: kept for name, (kept, _) in found.items()}, [one for _, others in found.values() for one in others]
 
 
 def _population(
@@ -148,29 +142,16 @@ def _population(
         fix = "Raise data.nonmember_records, or leave it out."
         raise DataError("no non-member is left to compare members with", where=data.train, fix=fix)
     causes = Counter(one.cause for one in unused)
-    persons = _most_sites([{placed.user for placed in own} for own in groups.values()])
+    sites_of = Counter(user for own in groups.values() for user in {placed.user for placed in own} - {None})
+    most = max(sites_of.values(), default=None)  # at how many the person is who is at most of them
     asked = tell_asked(groups, [*shares.heldout, *shares.nonmembers])
-    exclusions = Exclusions(causes["bad"], causes["overlap"], long[None], long[""], persons, asked)
+    exclusions = Exclusions(causes["bad"], causes["overlap"], long[None], long[""], most, asked)
     apart = (heldout if data.heldout is None else nonmembers) if data.takes_from_sites else []
     return Population(sites, reports, heldout, nonmembers, exclusions, unused, apart)
 
 
-def _most_sites(users: Sequence[set[str | None]]) -> int | None:
-    """At how many sites the person is who is at most of them; None where nobody is told apart.
-
-    Args:
-        users: of each site.
-    """
-    persons = Counter(user for own in users for user in own if user is not None)
-    return max(persons.values(), default=None)
-
-
 def _use(long: int, data: DataConfig) -> str:
-    """What none of some records does.
-
-    Args:
-        long: how many of them do not fit the model.
-    """
+    """What none of some records does, of which so many do not fit the model."""
     return f"fits {data.max_length} tokens" if long else "can be used"
 
 
