@@ -52,4 +52,4 @@ def test_no_more_workers_start_than_there_are_sites(make, monkeypatch, capsys):
 def simulate(experiment, records):
     folder = RunFolder(experiment.run.path)
     folder.private.mkdir(parents=True, exist_ok=True)
-    return simulation.simulate(SimpleNamespace(experiment=experiment), None, records, folder)
+    return simulation.simulate(SimpleNamespace(experiment=experiment), SimpleNamespace(protects=None), records, folder)

@@ -180,7 +180,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         engine: Engine = deployment.connect(folder)
     else:
         own = {site.name: [*site.records, *site.apart] for site in people.sites}
-        engine = simulate(context, method, own, folder, protected=plan.method.protects == "site")
+        engine = simulate(context, method, own, folder)
     with closing(engine):
         side = assemble(plan.server, engine, folder, run=run)
         side.server.sizes = {site.name: site.size for site in people.sites}

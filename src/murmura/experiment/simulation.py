@@ -28,12 +28,7 @@ from murmura.runs.names import EXPERIMENT, FEDERATION, ROSTER, SITE_DATA, SITE_F
 
 
 def simulate(
-    context: ProcessContext,
-    method: Method,
-    records: Mapping[str, Sequence[Any]],
-    folder: RunFolder,
-    *,
-    protected: bool = False,
+    context: ProcessContext, method: Method, records: Mapping[str, Sequence[Any]], folder: RunFolder
 ) -> Engine:
     """Sites with these records, as ``run.engine`` says.
 
@@ -42,7 +37,6 @@ def simulate(
         method: of the run, likewise.
         records: of each site, in the order of the run.
         folder: what sites keep is in it, each in a place of its own.
-        protected: whole sites are, by the run's ε.
 
     Raises:
         DataError: a site cannot take part with its records.
@@ -64,7 +58,8 @@ def simulate(
         share_out(experiment, records, folders, folder.site_adapters, devices)
         if experiment.aggregation.secure:  # sites that are elsewhere make their keys themselves
             write_roster(_federation(folders) / ROSTER, folders)
-        engine: Engine = ENGINES.load(experiment.run.engine)(Simulated(folders, workers, (context, method), protected))
+        simulated = Simulated(folders, workers, (context, method), protected=method.protects == "site")
+        engine: Engine = ENGINES.load(experiment.run.engine)(simulated)
         return engine
     finally:
         _take_back(folders)
