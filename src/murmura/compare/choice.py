@@ -172,11 +172,8 @@ def _of_epsilon(taken: ArmResult, promising: Sequence[ArmResult]) -> list[str]:
 def _others(
     taken: ArmResult, measured: Sequence[ArmResult], broken: Mapping[str, list[str]], same: Sequence[str]
 ) -> list[str]:
-    """What is better but not allowed, what cannot be told apart, and what is worse.
-
-    Args:
-        same: arms that are exactly as good, of which that is told.
-    """
+    """What is better but not allowed, what cannot be told apart, and what is worse; of those that are exactly the same
+    that is told already."""
     against = compared(measured, taken.arm, taken.utility_figure.key, picked=True)
     leaking = compared(measured, taken.arm, LEAKAGE, picked=True, least=GUESSING)
     sign, told, alike, worse = better(taken.utility_figure), [], [], []

@@ -214,11 +214,7 @@ def better(one: Figure) -> float:
 
 
 def tried(arm: Candidate, folders: Mapping[float, Sequence[Path]]) -> tuple[Tried, ...]:
-    """What rates have led to.
-
-    Args:
-        folders: finished runs of the search, by rate.
-    """
+    """What rates have led to, by the folders of the finished runs of the search at each."""
     found = []
     for rate, own in folders.items():
         key = utility_of(arm.experiment.task.kind)

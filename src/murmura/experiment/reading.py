@@ -19,8 +19,6 @@ def reading(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool
     """What stands around the records of an experiment, and which of them fit.
 
     Args:
-        experiment: in question.
-        tokenizer: the model's.
         config: the model's, as transformers reads it.
         masked: whether the model fills in masks.
 

@@ -46,8 +46,6 @@ class ServerPart:
     """The server's part of a plan. No private record is in it, but for canaries that a simulation has planted.
 
     Args:
-        experiment: of the run.
-        method: of the run.
         context: the model, and how records meet it.
         evaluation: how the run is measured.
         evaluation_set: public records to measure with.
@@ -178,13 +176,7 @@ def _unfit(reply: Reply, kind: str) -> str | None:
 
 
 def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -> ServerSide:
-    """The server of a run.
-
-    Args:
-        engine: what carries asks to the sites.
-        folder: where the run is kept.
-        run: the run's id.
-    """
+    """The server of a run with this id, which the engine connects with its sites."""
     experiment, method, promised, evaluation_set = part.experiment, part.method, part.privacy, part.evaluation_set
     stream, runtime, settings = Stream(experiment.run.seed), part.context.runtime("server"), experiment.run
     if method.traits.trained_at == "sites":

@@ -146,12 +146,8 @@ def _line(key: str, value: Any) -> str:
 
 
 def _sizes(seeds: str) -> Mapping[str, Any]:
-    """Options of PrE-Text with which a run takes some ten minutes on processor cores; none, and so the paper's, where
-    there is a GPU.
-
-    Args:
-        seeds: where the texts come from that are expanded.
-    """
+    """Options of PrE-Text with these seeds, with which a run takes some ten minutes on processor cores; none, and so
+    the paper's, where there is a GPU."""
     if _has_gpu():
         return {}
     written = {"method.samples": min(_MOST, _PER_CORE * _cores()), "method.sample_tokens": 48}

@@ -348,22 +348,14 @@ class RunFolder:
                 self.write(f"{names.OUTCOMES}/{name}", value)
 
     def verdicts(self, name: str) -> Path:
-        """Where a judge's verdicts are kept, with questions that may be private: for the run's owner alone.
-
-        Args:
-            name: of the judgement.
-        """
+        """Where the verdicts of a judgement are kept, with questions that may be private: for the run's owner alone."""
         place = self.path / names.PRIVATE / names.OWNER / names.JUDGED
         for folder in (place.parent.parent, place.parent, place):
             atomic.make_private(folder)
         return place / f"{name}.jsonl"
 
     def write_judgement(self, name: str, judgement: Judgement) -> None:
-        """What a judge made of the run's answers.
-
-        Args:
-            name: of the file, without its end.
-        """
+        """What a judge made of the run's answers; ``name`` is that of the file, without its end."""
         with self._written():
             (self.path / names.JUDGED).mkdir(exist_ok=True)
         self.write(f"{names.JUDGED}/{name}.json", judgement)
@@ -375,11 +367,7 @@ class RunFolder:
             self.write(names.ENDPOINTS, [*noted, posted])
 
     def _write_text(self, name: str, text: str, *, private: bool = False, synced: bool = True) -> None:
-        """Write a file so that readers see the old one or the new one.
-
-        Args:
-            private, synced: see ``atomic.replacing``.
-        """
+        """Write a file so that readers see the old one or the new one (``atomic.replacing``)."""
         with self._written(), atomic.replacing(self.path / name, private=private, synced=synced) as stream:
             stream.write(text.encode())
 

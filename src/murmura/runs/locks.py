@@ -49,10 +49,7 @@ def is_running(folder: Path) -> bool:
 
 
 def acquire(place: Path) -> FileLock:
-    """The lock of what a site keeps, when no other process holds it any more.
-
-    Args:
-        place: the site's folder.
+    """The lock of what a site keeps in its folder, when no other process holds it any more.
 
     Raises:
         CheckpointError: another process still holds it.

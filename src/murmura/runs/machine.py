@@ -32,18 +32,7 @@ def environment(
     trained_at: Literal["sites", "server"] = "sites",
     adapter: str | None = None,
 ) -> Environment:
-    """This machine, now.
-
-    Args:
-        device: where the model is.
-        model: where it came from.
-        parameters: how many it has.
-        trained: how many of them the run trains.
-        precision: in which numbers frozen weights are multiplied in training, and in writing.
-        resources: models that the method uses besides.
-        trained_at: who trains them.
-        adapter: the digest of the adapter that training begins with.
-    """
+    """This machine, now; the rest is as ``Environment`` tells it, ``precision`` that of training and of writing."""
     import torch
 
     packages = _packages()

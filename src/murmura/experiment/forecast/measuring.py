@@ -19,8 +19,6 @@ class MeasuringForecast:
     """All of a run's.
 
     Args:
-        plan: of the run.
-        rounds: how many there are.
         cohort: most sites that a round asks; None where that is not known.
     """
 
