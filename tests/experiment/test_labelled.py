@@ -361,7 +361,7 @@ def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
     refused = CliRunner().invoke(app, arguments)
     assert refused.exit_code == 2 and "--skip-bad" in refused.output
     done = CliRunner().invoke(app, [*arguments, "--skip-bad"])
-    assert done.exit_code == 0 and "2 texts labelled, 1 rows left out" in done.output
+    assert done.exit_code == 0 and "2 texts labelled, 1 row left out" in done.output
     assert [row["line"] for row in csv.DictReader((folder / "new.labels.csv").open())] == ["2", "4"]
 
 

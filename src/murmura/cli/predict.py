@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from murmura.cli.of_run import Overwrite, Run, Site, require_new
+from murmura.units import several
 
 
 def predict(
@@ -52,7 +53,8 @@ def predict(
         writer.writerow(["line", "text", "label", *(f"p({name})" for name in classifier.labels)])
         for line, one, (name, row) in zip(lines, texts, classifier.label(texts), strict=True):
             writer.writerow([line, one, name, *(f"{p:.6f}" for p in row)])
-    exclusions = f", {len(loaded.bad)} rows left out" if loaded.bad else ""
-    typer.echo(f"{len(texts)} texts labelled{exclusions}: {target}")
-    if classifier.shortened:
-        typer.echo(f"{classifier.shortened} texts were shortened to {classifier.max_length} tokens, pattern included")
+    left_out = f", {several(len(loaded.bad), 'row')} left out" if loaded.bad else ""
+    typer.echo(f"{several(len(texts), 'text')} labelled{left_out}: {target}")
+    if short := classifier.shortened:
+        were = "was" if short == 1 else "were"
+        typer.echo(f"{several(short, 'text')} {were} shortened to {classifier.max_length} tokens, pattern included")
