@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -110,7 +109,9 @@ def _arms(
     listed = config.arms if COMPARE in table else []
     for place, arm in enumerate(listed or [Arm()]):
         told = f"{where}: {COMPARE}.arms, {arm.name or f'number {place + 1}'}" if listed else where
-        for combination in _combinations({**(config.grid if COMPARE in table else {}), **arm.grid}):
+        grid = {**(config.grid if COMPARE in table else {}), **arm.grid}
+        for values in product(*grid.values()):
+            combination = dict(zip(grid, values, strict=True))
             mine = {**arm.changes, **combination}
             own = _changed(common, {**mine, **changes}, told)
             experiment = Experiment.of(own, where=told if mine else where, base=base)
@@ -134,11 +135,6 @@ def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> N
     for key in (key for key in changes if key in chosen):
         what = f"a comparison chooses {key} itself, for each of its runs"
         raise ConfigError(what, where="--set", fix=chosen[key])
-
-
-def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    for values in product(*grid.values()):
-        yield dict(zip(grid, values, strict=True))
 
 
 def _changed(table: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -179,7 +175,7 @@ def _named(found: list[Candidate]) -> list[Candidate]:
 
 def _settings(experiment: Experiment) -> dict[str, Any]:
     """All that its results depend on besides the seed."""
-    return {key: value for key, value in tomllib.loads(experiment.dump()).items() if key != "run"}
+    return {key: value for key, value in experiment.tables().items() if key != "run"}
 
 
 def _require_comparable(found: Sequence[Candidate]) -> None:
@@ -213,7 +209,7 @@ def _require_same(arm: Candidate, other: Candidate, options: Callable[[Experimen
 
 def _shared(experiment: Experiment) -> dict[str, Any]:
     """What all arms must have in common, by dotted key."""
-    tables = tomllib.loads(experiment.dump())
+    tables = experiment.tables()
     read = {f"data.{key}": value for key, value in tables["data"].items() if key not in _READ}
     measured = {f"evaluation.{key}": value for key, value in tables["evaluation"].items()}
     personal, promises = experiment.personal, method_of(experiment).protects is not None
@@ -228,7 +224,7 @@ def _shared(experiment: Experiment) -> dict[str, Any]:
 
 def _reading(experiment: Experiment) -> dict[str, Any]:
     """What arms about one kind of record must have in common besides."""
-    data = tomllib.loads(experiment.dump())["data"]
+    data = experiment.tables()["data"]
     found = {f"data.{key}": data.get(key) for key in _READ}
     # The loss that is measured on preferences is that of training, whose scale this is.
     return found | ({"training.dpo_beta": experiment.training.dpo_beta} if data["kind"] == "preference" else {})

@@ -118,9 +118,10 @@ class Comparison:
         for arm in self.arms:
             jobs = self.jobs_of(arm)
             every = [one for one in jobs if not one.searching]
+            may_have = next(one.rates for one in self.arms if one.name == (arm.rate_of or arm.name))
             job = next((one for one in every if one.finished), every[0])
             try:
-                require_same(every, self._rates_of(arm))
+                require_same(every, may_have)
                 experiments = [replace(job, rate=rate).experiment for rate in arm.rates]
                 done = all(one.finished for one in jobs)
                 planned = finished(experiments[0]) if done else dry_run(experiments[0])
@@ -144,10 +145,6 @@ class Comparison:
         then those of the search."""
         every = [self._job(RUNS, arm, seed, arm.rates[0]) for seed in self.config.chosen_seeds]
         return [*every, *(job for job in self.searches if job.arm is arm)]
-
-    def _rates_of(self, arm: Candidate) -> tuple[float, ...]:
-        """Those of which it takes one."""
-        return next(one.rates for one in self.arms if one.name == (arm.rate_of or arm.name))
 
     def carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         """Do what is not done, and say what it all comes to.

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
@@ -70,7 +69,7 @@ class Job:
     @property
     def tables(self) -> dict[str, Any]:
         """What is run, as the tables of an experiment file."""
-        tables = tomllib.loads(self.arm.experiment.dump())
+        tables = self.arm.experiment.tables()
         tables["run"] |= {"name": self.folder.name, "folder": str(self.folder), "seed": self.seed}
         tables["run"] |= {"chosen_by": [str(one) for one in self.chosen_by]} if self.chosen_by else {}
         tables["training"]["lr"] = self.rate
@@ -79,7 +78,7 @@ class Job:
             tables["evaluation"] = {key: value for key, value in measured.items() if key not in _BESIDE_UTILITY}
             tables["evaluation"] |= {"attacks": False, "every": self.arm.experiment.method.total_rounds}
             tables["evaluation"] |= {"sample": 0} if self.arm.experiment.task.writes else {}
-            tables["audit"] = {key: value for key, value in tables.get("audit", {}).items() if key != "keep"}
+            tables["audit"] = {key: value for key, value in tables["audit"].items() if key != "keep"}
             if "personal" in tables:  # what it sets apart stays apart, and nobody reads what it trains
                 tables["personal"]["steps"] = 1
         return tables

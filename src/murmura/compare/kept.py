@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,7 @@ def require_same(jobs: Sequence[Job], rates: Collection[float] = ()) -> None:
         # Read as an experiment, a run of an earlier version has the defaults of options that came later; and it has
         # written out what its pool was made with.
         asked, _ = opened(job.experiment)
-        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(kept.config), asked))
+        there, wanted = (_deciding(one) for one in (Experiment.load(kept.config), asked))
         # A finished search was measured in its last round, however often besides.
         no_matter = {"evaluation.every"} if job.searching and job.finished else set[str]()
         no_matter |= NOT_SEARCHED if job.searching else set()
@@ -96,7 +95,7 @@ def looks_for(arm: Candidate, folder: Path) -> bool:
     """Whether a run of a search is one for an arm, by its experiment, whatever that was called; true where that cannot
     be read."""
     try:
-        there, wanted = (_deciding(one.dump()) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
+        there, wanted = (_deciding(one) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
     except MurmuraError:
         return True
     other = {RATE, "run.seed", *NOT_SEARCHED}
@@ -132,6 +131,6 @@ def _on_others(job: Job, what: str) -> CheckpointError:
     return CheckpointError(what, where=str(job.folder), fix=fix)
 
 
-def _deciding(text: str) -> dict[str, Any]:
-    """The options in an experiment's file that its results depend on, by their full names."""
-    return {key: value for key, value in leaves(tomllib.loads(text)) if key not in _SPEED}
+def _deciding(experiment: Experiment) -> dict[str, Any]:
+    """The options that an experiment's results depend on, by their full names."""
+    return {key: value for key, value in leaves(experiment.tables()) if key not in _SPEED}

@@ -247,9 +247,13 @@ class Experiment(Section):
                 raise ConfigError(what, where=where, fix="Leave it out, and have owners look through their files.")
         return self.model_copy(update={"data": self.data.model_copy(update={"train": None})})
 
+    def tables(self) -> dict[str, Any]:
+        """The experiment as JSON has it, with every option written out; those that are not set are left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
     def dump(self) -> str:
-        """The experiment as TOML with every option written out (options that are not set have no line)."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+        """The same as TOML."""
+        return tomli_w.dumps(self.tables())
 
 
 def _quoted(keys: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from murmura.experiment.prepare import Plan
-from murmura.experiment.resume import tables
 from murmura.federation.server.checkpoint import last_saved
 from murmura.privacy.standing import standing
 from murmura.runs.folder import RunFolder
@@ -20,7 +19,7 @@ def cost_of(folder: RunFolder, plan: Plan) -> str:
     if plan.privacy is None:  # a mechanism at the sites protects by itself, and no ledger here has counted it
         return _COUNTS
     saved = last_saved(folder.checkpoint)
-    found = standing(folder.path, -1 if saved is None else saved, tables(plan.experiment)["method"])
+    found = standing(folder.path, -1 if saved is None else saved, plan.experiment.tables()["method"])
     if found:
         return found.cost
     elsewhere = plan.is_remote and plan.privacy.unit == "record"

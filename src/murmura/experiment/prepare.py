@@ -25,7 +25,7 @@ from murmura.experiment.precision import settled
 from murmura.experiment.questions import Asked, ask
 from murmura.experiment.reading import evaluation_set
 from murmura.experiment.resources import Supply, declared, foreseen
-from murmura.experiment.resume import Past, past, tables
+from murmura.experiment.resume import Past, past
 from murmura.experiment.server_side import ServerPart
 from murmura.experiment.sites import Population, gather
 from murmura.experiment.skeleton import OutOfReachError
@@ -176,7 +176,7 @@ def require_apart(experiment: Experiment) -> None:
         if not is_passed_over(place, data.sites.ignore):
             what = f"'{place.name}' would lie among the files of data.train, and be taken for a site's"
             raise ConfigError(what, where=where, fix=fix)
-    for key, place in _read(tables(experiment)):
+    for key, place in _read(experiment.tables()):
         if any(place.is_relative_to(own) for own in (folder, previous_of(folder))):
             what = f"{key} is {place}, so that the run's own files would lie among what it reads"
             raise ConfigError(what, where=where, fix=fix)

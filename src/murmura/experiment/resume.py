@@ -19,7 +19,7 @@ from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
 from murmura.experiment.verbs import fingerprint
 from murmura.federation.engines import DEPLOYED
-from murmura.federation.server.checkpoint import Checkpoint, last_saved, latest, prune
+from murmura.federation.server.checkpoint import Checkpoint, last_saved, latest
 from murmura.federation.server.rounds import Server
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.runs import files
@@ -193,18 +193,6 @@ def restored(before: Past, server: Server, folder: RunFolder, experiment: Experi
     return replace(before, refused=tuple(refused))
 
 
-def drop_refused(before: Past, folder: RunFolder) -> None:
-    """Remove the checkpoints that sites cannot go back to, when the run goes on from an earlier one: with its next
-    round sites give up what they kept later. Until it is certain to go on, what is damaged can still be mended. An old
-    one that a killed process did not get to remove goes, too."""
-    prune(folder.checkpoint, before.refused)
-
-
-def tables(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as JSON, every option that is set written out."""
-    return experiment.model_dump(mode="json", exclude_none=True)
-
-
 def is_over(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether a run of this experiment has ended here, and has nothing left to write or to remove.
 
@@ -234,7 +222,7 @@ def _written_down(folder: RunFolder) -> Experiment:
 
 def _changed(folder: RunFolder, begun: Experiment, experiment: Experiment) -> dict[str, list[Any]]:
     """Options that differ from those before, as {key: [before, now]}; refuses those that may not."""
-    before, now = _options(begun), _options(experiment)
+    before, now = (dict(leaves(one.tables())) for one in (begun, experiment))
     changed = {}
     for key in {**before, **now}:
         if before.get(key) == now.get(key) or key in _CALLED or key.startswith(_TOLD):
@@ -265,7 +253,3 @@ def _require_rounds(folder: RunFolder, done: int, experiment: Experiment, change
         what = f"all rounds are done ({done}), so {idle} = {shown(changed[idle][1])} would change none of them"
         fix = "Raise method.rounds too, resume without the change, or start another run."
         raise ConfigError(what, where=str(folder.path), fix=fix)
-
-
-def _options(experiment: Experiment) -> dict[str, Any]:
-    return dict(leaves(tables(experiment)))

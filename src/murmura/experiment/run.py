@@ -22,17 +22,17 @@ from murmura.experiment.cost import cost_of
 from murmura.experiment.elsewhere import require_records
 from murmura.experiment.forecast.budget import require_answers
 from murmura.experiment.forecast.disk import disk
-from murmura.experiment.forecast.rounds import drawn_cohorts, residual_growth
 from murmura.experiment.inputs import inputs, inputs_of, require_same_models, tell_unnoted_models
 from murmura.experiment.precision import automatic, multiplied_in, slow
 from murmura.experiment.prepare import Plan, prepare, require_apart
-from murmura.experiment.resume import Past, drop_refused, restored, tables
+from murmura.experiment.resume import Past, restored
 from murmura.experiment.server_side import ServerSide, assemble, publication_of
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model
 from murmura.federation.engines import Engine
 from murmura.federation.method import Method
+from murmura.federation.server.checkpoint import prune
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
@@ -47,7 +47,6 @@ from murmura.runs.names import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING
 from murmura.runs.previous import has_saved
 from murmura.runs.record import read
 from murmura.runs.schema import Input, Resumption, Summary
-from murmura.streams import Stream
 from murmura.tracking import tell
 from murmura.training.adapter import fingerprint
 
@@ -130,19 +129,12 @@ def _run(experiment: Experiment, folder: RunFolder, deployment: Deployment | Non
     if not plan.checkpoint and not plan.is_remote:
         require_answers(plan.decided, plan.method, plan.privacy, plan.owned or {})
     with _reporting_failure(folder, plan) as started:
-        folder.prepare(resume=resume, needed=_needed(plan))
+        folder.prepare(resume=resume, needed=disk(plan, context.model, list(plan.owned or ())))
         run_ledgers.note(folder.path, plan.chosen_by)
         if not resume:  # first of all: whatever a killed run leaves must tell that it is a run's
             folder.write_config(plan.experiment.dump())
         folder.write_withheld(publication_of(plan.method, plan.privacy).withheld)
         return _carried_out(plan, folder, started, deployment)
-
-
-def _needed(plan: Plan) -> int:
-    """Bytes on disk."""
-    experiment, method, (context, _), sites = plan.experiment, plan.method, plan.complete, list(plan.owned or ())
-    cohorts = drawn_cohorts(experiment, method, sites, Stream(experiment.run.seed))
-    return disk(plan, context.model, len(sites), sum(residual_growth(experiment, method, sites, cohorts)))
 
 
 class _Started:
@@ -201,13 +193,15 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         resumed = before.resumed if before else []
         side.server.about = {
             "run": run,
-            "experiment": tables(experiment),
+            "experiment": experiment.tables(),
             "sites": [site.name for site in people.sites],
             "resumed": resumed,
             "automatic": automatic(experiment.model),
         }
         if before:
-            drop_refused(before, folder)
+            # The run goes on from an earlier round, with whose next one sites give up what they kept later. Until it is
+            # certain to go on, what is damaged can still be mended.
+            prune(folder.checkpoint, before.refused)
         if not (before and before.checkpoint):
             _note_brought(side.fleet, method, people)
         _describe(plan, folder, resumed, read)
@@ -278,7 +272,7 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
 
     def begun() -> tell.Tracking:
         place, told = folder.path / TRACKING, folder.path / TRACKED
-        return tell.Tracking(options, run, called, place, told, tables(experiment), server.event)
+        return tell.Tracking(options, run, called, place, told, experiment.tables(), server.event)
 
     tracking = begun() if server.publication.tells_all else None
     server.following = tracking.rounds if tracking else None

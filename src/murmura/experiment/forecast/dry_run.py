@@ -20,7 +20,7 @@ from murmura.experiment.forecast.measuring import MeasuringForecast
 from murmura.experiment.forecast.memory import Memory, peak
 from murmura.experiment.forecast.notes import notes
 from murmura.experiment.forecast.proportions import proportions
-from murmura.experiment.forecast.rounds import ForeseenRound, drawn_cohorts, foreseen_rounds, residual_growth
+from murmura.experiment.forecast.rounds import ForeseenRound, drawn_cohorts, foreseen_rounds
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.prepare import Plan, prepare
 from murmura.experiment.verbs import verbs_of
@@ -138,7 +138,7 @@ def finished(experiment: Experiment) -> Foreseen:
     plan = prepare(experiment, foresee=True, finished=True)
     names = _names(plan)
     public, _ = _public(plan, names)
-    return Foreseen(plan, _rounds(plan, names, public.records if public else 0)[2])
+    return Foreseen(plan, _rounds(plan, names, public.records if public else 0)[1])
 
 
 def dry_run(experiment: Experiment) -> DryRun:
@@ -159,11 +159,11 @@ def dry_run(experiment: Experiment) -> DryRun:
     names = _names(plan)
     public, choosing = _public(plan, names)
     given = public.records if public else 0
-    cohorts, growth, rounds = _rounds(plan, names, given)
+    cohorts, rounds = _rounds(plan, names, given)
     read = sum(sizes.values()) + len(_heldout(plan) or ()) if sizes else 0
     widest = max((len(cohort) for cohort in cohorts), default=None) if cohorts else None
     memory = peak(experiment, model, widest, plan.supplies, read) if model and widest else None
-    space = disk(plan, model, len(names), sum(growth)) if model and names else None
+    space = disk(plan, model, names) if model and names else None
     other = method.work(list(plan.owned.values()), experiment.training) if plan.owned else ()
     return DryRun(
         plan=plan,
@@ -193,14 +193,11 @@ def _names(plan: Plan) -> list[str] | None:
     return [f"site {k}" for k in range(count)] if count else None
 
 
-def _rounds(
-    plan: Plan, names: list[str] | None, public: int
-) -> tuple[list[list[str]] | None, list[int], list[ForeseenRound]]:
-    """Whom each round asks, how the residual's rank grows in it, and what it takes."""
+def _rounds(plan: Plan, names: list[str] | None, public: int) -> tuple[list[list[str]] | None, list[ForeseenRound]]:
+    """Whom each round asks, and what it takes."""
     experiment, method, model = plan.decided, plan.method, plan.context.model if plan.context else None
-    cohorts = drawn_cohorts(experiment, method, names, Stream(experiment.run.seed))
-    growth = residual_growth(experiment, method, names, cohorts)
-    return cohorts, growth, foreseen_rounds(experiment, method, names, cohorts, growth, plan.owned, model, public)
+    cohorts = drawn_cohorts(experiment, method, names, Stream(experiment.run.seed)) if names else None
+    return cohorts, foreseen_rounds(experiment, method, names, cohorts, plan.owned, model, public)
 
 
 # ---- what would happen --------------------------------------------------------------------------------------------

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from murmura.aggregation.low_rank import modules
 from murmura.aggregation.rules import Rule
 from murmura.aggregation.travel import size
 from murmura.experiment.config import Experiment
-from murmura.experiment.forecast.disk import residual as largest_residual
 from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
 from murmura.federation.forecast import SitePart
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import draw
 from murmura.streams import Stream
+from murmura.training.adapter import State
 from murmura.units import FLOAT32
 
 
@@ -33,23 +34,27 @@ class ForeseenRound:
     tokens: int | None = None
 
 
-def drawn_cohorts(
-    experiment: Experiment, method: Method, names: list[str] | None, stream: Stream
-) -> list[list[str]] | None:
+def drawn_cohorts(experiment: Experiment, method: Method, names: list[str], stream: Stream) -> list[list[str]]:
     """Each round's sites, drawn as the run draws them."""
-    if names is None:
-        return None
     asked = experiment.method.cohort_size
     rounds = range(1, experiment.method.total_rounds + 1)
     return [draw(names, asked, stream, round) if method.asks(round) else [] for round in rounds]
 
 
-def residual_growth(
-    experiment: Experiment, method: Method, names: list[str] | None, cohorts: list[list[str]] | None
-) -> list[int]:
+def residual_growth(experiment: Experiment, method: Method, names: list[str], cohorts: list[list[str]]) -> list[int]:
     """Most that the residual's rank grows in each round."""
-    ranks = {name: method.rule.rank(place) or experiment.lora.rank for place, name in enumerate(names or [])}
-    return [method.rule.residual_growth([ranks[name] for name in cohort]) for cohort in cohorts or []]
+    ranks = {name: method.rule.rank(place) or experiment.lora.rank for place, name in enumerate(names)}
+    return [method.rule.residual_growth([ranks[name] for name in cohort]) for cohort in cohorts]
+
+
+def largest_residual(rule: Rule, adapter: State, rank: int) -> int:
+    """Most bytes of a residual beside an adapter.
+
+    Args:
+        rank: most that its rank can have grown to, but for the sizes of the weights and the rule's own limit.
+    """
+    shapes = [(adapter[b].shape[0], adapter[a].shape[1]) for a, b in modules(adapter)]
+    return FLOAT32 * sum(min(rank, rule.config.residual_rank or rank, *shape) * sum(shape) for shape in shapes)
 
 
 def foreseen_rounds(
@@ -57,7 +62,6 @@ def foreseen_rounds(
     method: Method,
     names: list[str] | None,
     cohorts: list[list[str]] | None,
-    growth: list[int],
     owned: Mapping[str, Sequence[Any]] | None,
     model: ModelSpec | None,
     public: int,
@@ -67,7 +71,6 @@ def foreseen_rounds(
 
     Args:
         names: of the sites, and ``cohorts`` of those that each round asks; None where they are not known.
-        growth: as ``residual_growth`` has it.
         owned: records of each site.
         public: most public records that a site is given.
         federation: how many sites a secure sum is over; as many as a round asks, if not given.
@@ -76,6 +79,7 @@ def foreseen_rounds(
         return [ForeseenRound(None, None, None, None)] * experiment.method.total_rounds
     rounds, asked, residual = [], set[str](), 0
     ranks = {name: method.rule.rank(place) for place, name in enumerate(names)}
+    growth = residual_growth(experiment, method, names, cohorts)
 
     @cache  # sites of one rank are alike
     def travels(rank: int | None, round: int, residual: int) -> dict[str, int]:
@@ -118,7 +122,7 @@ def _travels(rule: Rule, model: ModelSpec, rank: int | None, round: int, residua
     """Most bytes of an adapter on its way down to a site and up from it, as the aggregation rule has it.
 
     Args:
-        residual: as ``disk.residual`` takes it.
+        residual: the rank, as ``largest_residual`` takes it.
     """
     start = rule.download(model.state, rank, round)
     upload = rule.upload(rule.complete(start, model.state), round)

@@ -13,7 +13,7 @@ from murmura.errors import PrivacyError
 from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import digest_of
-from murmura.experiment.forecast.rounds import foreseen_rounds, residual_growth
+from murmura.experiment.forecast.rounds import foreseen_rounds
 from murmura.experiment.inputs import require_same_models, tell_unnoted_models
 from murmura.experiment.model_spec import ModelSpec, model_spec
 from murmura.experiment.reading import reading
@@ -154,10 +154,8 @@ def _bytes_up(
         return None
     rounds = range(1, experiment.method.total_rounds + 1)
     cohorts = [[file.name] if method.asks(round) else [] for round in rounds]
-    growth = residual_growth(experiment, method, [file.name], cohorts)
-    found = foreseen_rounds(
-        experiment, method, [file.name], cohorts, growth, {file.name: records}, model, public=0, federation=sites
-    )
+    owned = {file.name: records}
+    found = foreseen_rounds(experiment, method, [file.name], cohorts, owned, model, public=0, federation=sites)
     known = [one.bytes_up for one in found]
     return None if None in known else max(one for one in known if one is not None)
 
