@@ -76,10 +76,10 @@ def _at_equal_utility(outcome: Outcome) -> list[Block]:
     rows: list[list[Entry | str]] = [
         [
             Entry(arm, _of_seeds(one.difference.estimate.n, known[arm]), look=looks[arm]),
-            entry(*_parts(one.utility.words)),
-            entry(*_parts(one.leakage.words)),
-            entry(*_parts(one.reference.words)),
-            entry(*_parts(one.difference.words)),
+            _cell(one.utility),
+            _cell(one.leakage),
+            _cell(one.reference),
+            _cell(one.difference),
         ]
         for arm, one in levels.items()
     ]
@@ -130,7 +130,8 @@ def tables(outcome: Outcome) -> list[Table]:
     cost: list[list[Entry | str]] = []
     for one in outcome.results:
         name = Entry(one.arm, tuple(_marks(one, outcome.choice, front)), look=looks[one.arm])
-        useful, leaking = _with(one.utility, useful_far.get(one.arm)), _with(one.leakage, leaking_far.get(one.arm))
+        useful = [_cell(one.utility), _cell(useful_far.get(one.arm))]
+        leaking = [_cell(one.leakage), _cell(leaking_far.get(one.arm))]
         if one.utility_figure.unit is SHARE:
             useful[0] = replace(useful[0], span=_span(one.utility, None))
         leaking[0] = replace(leaking[0], span=_span(one.leakage, GUESSING))
@@ -140,7 +141,8 @@ def tables(outcome: Outcome) -> list[Table]:
         steps = DASH if one.steps is None else count(one.steps)
         cost.append([Entry(one.arm, look=looks[one.arm]), promise, size(one.bytes), wall, steps, _rate(one)])
     if simple := _linear(outcome):
-        worth.append([Entry(_LINEAR, (linear.WORDS,)), *_with(simple, _linearly(outcome)), Entry(DASH), Entry(DASH)])
+        named, far = Entry(_LINEAR, (linear.WORDS,)), _linearly(outcome)
+        worth.append([named, _cell(simple), _cell(far), _cell(None), _cell(None)])
     against = f"against {outcome.reference}"
     return [
         Table(["Arm", utility.title, against, "Leakage (AUC)", against], worth, "What it is worth", stacked=True),
@@ -172,19 +174,17 @@ def looks_of(results: Sequence[ArmResult]) -> dict[str, Style]:
     return {one.arm: style(place) for place, one in enumerate(results)}
 
 
-def _with(one: Estimate | None, far: Difference | None) -> list[Entry]:
-    value = Entry(DASH) if one is None else entry(*_parts(one.words))
-    return [value, Entry(DASH) if far is None else entry(*_parts(far.words))]
+def _cell(one: Estimate | Difference | None) -> Entry:
+    """In words, what they have in brackets below the rest."""
+    if one is None:
+        return Entry(DASH)
+    head, _, rest = one.words.partition(" (")
+    return entry(head, rest.replace(")", ""))
 
 
 def _span(one: Estimate | None, guess: float | None) -> Span | None:
     ends = None if one is None else _ends(one)
     return None if one is None or ends is None else Span(*ends, one.mean, guess)
-
-
-def _parts(words: str) -> tuple[str, str]:
-    head, _, rest = words.partition(" (")
-    return head, rest.replace(")", "")
 
 
 def _marks(one: ArmResult, choice: Recommendation, front: Sequence[str]) -> list[str]:
