@@ -17,6 +17,14 @@ from murmura.reading import Reading
 from murmura.units import several
 
 _NAMED = 5  # names or places in a message
+_LEFT_OUT = {
+    "bad": "{count} bad {named} {are} left out",
+    "overlap": "{count} held-out {named} that a site has too {are} left out",
+    "measured": "{count} {named} that the run is measured on {are} left out",
+    "user": "{count} {named} {are} left out, of persons with more than data.records_per_user",
+    "long": "{count} {named} {do} not fit {room} and {are} left out",
+}
+"""By cause, in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +167,12 @@ def tell(unused: Sequence[Unused], room: str, what: str = "record") -> None:
     Args:
         room: what those that are too long do not fit, in words.
     """
-    for cause in ("bad", "overlap", "measured", "user", "long"):
+    for cause, words in _LEFT_OUT.items():
         places = sorted((one.where for one in unused if one.cause == cause), key=lambda at: (at.file, at.number))
         if places:
-            say(f"{_not_used(cause, len(places), what, room)}: {_few(list(map(str, places)))}")
-
-
-def _not_used(cause: str, count: int, what: str, room: str) -> str:
-    named, are, do = (what, "is", "does") if count == 1 else (f"{what}s", "are", "do")
-    if cause == "bad":
-        return f"{count} bad {named} {are} left out"
-    if cause == "overlap":
-        return f"{count} held-out {named} that a site has too {are} left out"
-    if cause == "measured":
-        return f"{count} {named} that the run is measured on {are} left out"
-    if cause == "user":
-        return f"{count} {named} {are} left out, of persons with more than data.records_per_user"
-    return f"{count} {named} {do} not fit {room} and {are} left out"
+            named, are, do = (what, "is", "does") if len(places) == 1 else (f"{what}s", "are", "do")
+            told = words.format(count=len(places), named=named, are=are, do=do, room=room)
+            say(f"{told}: {_few(list(map(str, places)))}")
 
 
 def tell_of_empty(names: Sequence[str], when: str) -> None:
