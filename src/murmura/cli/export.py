@@ -48,14 +48,14 @@ def export(
     """
     from murmura.experiment.export import export as hand_over
 
-    forms = {"adapter": adapter, "merged": merged, "gguf": gguf}
+    forms: dict[Literal["adapter", "merged", "gguf"], bool] = {"adapter": adapter, "merged": merged, "gguf": gguf}
     chosen = [name for name, given in forms.items() if given]
     if len(chosen) != 1:
         raise ConfigError("one form is needed", where="export", fix="Give one of --adapter, --merged and --gguf.")
     if context.get_parameter_source("converter") == ParameterSource.COMMANDLINE and not gguf:
         raise ConfigError("only --gguf is made by a converter", where="--converter", fix="Remove it, or give --gguf.")
-    place = out or Path(f"{run.resolve().name}-{chosen[0]}")
-    form: Literal["adapter", "merged", "gguf"] = "gguf" if gguf else "merged" if merged else "adapter"
+    [form] = chosen
+    place = out or Path(f"{run.resolve().name}-{form}")
     made = hand_over(
         run, place, form, site=site, precision=precision, converter=converter, overwrite=overwrite, canaries=canaries
     )
