@@ -315,6 +315,11 @@ def test_a_run_has_as_many_rounds_as_it_takes_and_not_as_ask_sites(tmp_path):
     assert [row.state for row in table([read(half)])] == ["unfinished: round 2 of 3"]
 
 
+def test_of_one_it_is_told_as_of_one():
+    told = dict(lines(Status("a", "fedit", "running", verb="train", asked=1, left=2, waiting=("b",))))
+    assert told["Asked"] == "1 site for 'train', 2 to come" and told["Waited for"] == "b and 1 other"
+
+
 def test_where_there_is_no_run_the_command_says_so(tmp_path):
     refused = invoke("status", tmp_path)
     assert refused.exit_code == MISTAKE and "there is no run in this folder" in refused.stderr

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from murmura.units import several
+
 app = typer.Typer(
     suggest_commands=False, no_args_is_help=True, help="Make a federation, and say which sites are in it."
 )
@@ -44,7 +46,7 @@ def new(
         experiment = experiment.without_records()
     folders = found(prepare(experiment), out, address, names)
     shared = "" if names else " Each site's folder has its share of the experiment's records."
-    typer.echo(f"{out}: {len(folders)} sites ({', '.join(folders)}).{shared} What to do next:")
+    typer.echo(f"{out}: {several(len(folders), 'site')} ({', '.join(folders)}).{shared} What to do next:")
     typer.echo(
         "  1. Give each owner @federation and the site's folder, beside one another. The owner edits site.toml, and"
     )
@@ -78,7 +80,7 @@ def add(
 
     members = admit(folder, introductions, replace)
     for member in members.values():
-        typer.echo(f"{member.site}: {member.records} records, fingerprint {member.fingerprint}")
+        typer.echo(f"{member.site}: {several(member.records, 'record')}, fingerprint {member.fingerprint}")
 
 
 @app.command("remove")

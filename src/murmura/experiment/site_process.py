@@ -17,9 +17,10 @@ from murmura.federation.engines.flower.supernode import SuperNode
 from murmura.federation.engines.worker import Worker
 from murmura.progress import say
 from murmura.runs.names import AUTHORITY, FLOWER, NODE_KEY
+from murmura.units import several
 
 
-def play(folder: Path, again: bool = False) -> None:
+def play(folder: Path, again: bool) -> None:
     """Answer what the federation's server asks of a site, until the process is ended.
 
     Args:
@@ -51,5 +52,5 @@ def play(folder: Path, again: bool = False) -> None:
         authority = (Path(file.federation) / AUTHORITY).resolve()
         node = SuperNode(folder / FLOWER, address, authority, folder / NODE_KEY, door.address)
         opened.enter_context(closing(node))
-        say(f"site {site.name}: {site.size} records; waiting for {address} to ask")
+        say(f"site {site.name}: {several(site.size, 'record')}; waiting for {address} to ask")
         answer(door, Worker(None, host))

@@ -20,12 +20,12 @@ def lines(status: Status) -> list[tuple[str, str]]:
     """What there is to tell, in order, as label and value."""
     told = [("Run", f"{status.name} ({status.method})"), ("State", _WORDS[status.state]), ("Round", _round(status))]
     if status.verb is not None:
-        told.append(
-            ("Asked", f"{count(status.asked or 0)} sites for '{status.verb}', {count(status.left or 0)} to come")
-        )
+        asked = f"{count(status.asked or 0)} {'site' if status.asked == 1 else 'sites'}"
+        told.append(("Asked", f"{asked} for '{status.verb}', {count(status.left or 0)} to come"))
     if status.waiting:
         others = max((status.left or 0) - len(status.waiting), 0)
-        told.append(("Waited for", listing([*status.waiting, *([f"{count(others)} others"] if others else [])])))
+        more = [f"{count(others)} {'other' if others == 1 else 'others'}"] if others else []
+        told.append(("Waited for", listing([*status.waiting, *more])))
     if status.bytes_up is not None and status.bytes_down is not None:
         told.append(("Travelled", f"{size(status.bytes_up)} from the sites, {size(status.bytes_down)} to them"))
     if status.epsilon is not None:
