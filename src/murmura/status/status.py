@@ -114,8 +114,10 @@ def look(folder: Path) -> Status:
         bytes_down=down,
         **recorded,
     )
-    if found.epsilon is not None and found.state != "finished":
-        found = _with_spent(found, folder, method)
+    if found.epsilon is not None and state != "finished":
+        spent = standing(folder, found.done or 0, method)  # by the ledgers: of rounds that were not saved, too
+        if spent and (spent.epsilon is None or not spent.epsilon <= found.epsilon):
+            found = replace(found, epsilon=spent.epsilon, by=spent.by)
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
     if found.state != "running":
@@ -137,14 +139,6 @@ def _withheld(folder: Path) -> str:
     """Why nobody else may watch a run; that it has not been noted where it has not, or what has is damaged."""
     noted = files.state(folder / names.CHECKPOINTS / names.WITHHELD)
     return str(noted.get("why", "what others may see of it is noted when it begins or is resumed, and is not yet"))
-
-
-def _with_spent(found: Status, folder: Path, method: Mapping[str, Any]) -> Status:
-    """With the ε that the ledgers of a run have, where that is more than what its last saved round tells, or none."""
-    spent = standing(folder, found.done or 0, method)
-    if spent is None or found.epsilon is None or (spent.epsilon is not None and spent.epsilon <= found.epsilon):
-        return found
-    return replace(found, epsilon=spent.epsilon, by=spent.by)
 
 
 def _state(folder: Path, live: Mapping[str, Any]) -> State:
