@@ -193,7 +193,7 @@ def test_a_new_run_that_is_killed_leaves_the_previous_one(quick, options):
 
 
 def begin_and_die_with_all_records_shared_out(experiment):
-    simulation.Simulated = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    simulation.Simulated = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
     run(Experiment.of(tomllib.loads(experiment)))
 
 
