@@ -54,6 +54,12 @@ def test_what_is_not_the_same_is_named_with_the_columns_that_it_concerns(tmp_pat
     assert what(pair(tmp_path, second=second)) == {named: figures}
 
 
+def test_a_fall_of_the_loss_is_by_token_as_the_loss_is(tmp_path):
+    fell = {"rows": [metrics(0), metrics(2, heldout_fall=0.25)]}
+    (figures,) = what(pair(tmp_path, fell, {"model": "other"})).values()
+    assert figures == ("Held-out loss", "Fall of the held-out loss")
+
+
 def test_the_engine_and_the_machine_concern_time_and_memory_alone(tmp_path):
     folders = pair(tmp_path)
     text = (folders[1] / "config.toml").read_text()

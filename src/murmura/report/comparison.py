@@ -124,7 +124,7 @@ def _asked(one: Figure) -> bool:
 
 
 def _per_token(one: Figure) -> bool:
-    return one.key == "heldout_loss"
+    return one.key in ("heldout_loss", "heldout_fall")
 
 
 def _written(one: Figure) -> bool:
