@@ -9,7 +9,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
 from murmura import runs
@@ -72,6 +72,11 @@ def test_an_adapter_of_a_head_that_shares_the_embeddings_is_merged_into_the_head
     ids = torch.tensor([[3, 5, 7, 9]])
     made = AutoModelForCausalLM.from_pretrained(export(where, tmp_path / "whole", "merged"))
     assert torch.allclose(logits(made, ids), ours(where, ids), atol=1e-3)
+
+
+def test_a_model_of_which_transformers_names_no_head_is_merged_too(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(PreTrainedModel, "get_output_embeddings", lambda model: None)
+    assert (export(folder, tmp_path / "whole", "merged") / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("form", ["adapter", "merged"])

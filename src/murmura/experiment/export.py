@@ -208,7 +208,8 @@ def _untie(model: Any, source: Path) -> None:
     weight: merged into both, the adapter would change what the model reads, too."""
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     adapted = {name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in load_peft(source)[0]}
-    if head.weight is embeddings.weight and any(model.get_submodule(name) is head for name in adapted):
+    # Asked in this order, since transformers does not know the head of every model.
+    if any(model.get_submodule(name) is head for name in adapted) and head.weight is embeddings.weight:
         for name, shared in [*head.named_parameters()]:
             setattr(head, name, type(shared)(shared.detach().clone(), requires_grad=False))
         model.config.tie_word_embeddings = False
