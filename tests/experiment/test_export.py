@@ -154,9 +154,9 @@ def test_the_card_of_a_guarantee_has_all_its_terms_and_no_number_of_records(make
 
 def test_the_card_of_a_method_with_noise_says_where_there_was_none(folder, tmp_path):
     record = runs.read(folder)
-    assert "no noise was added" not in run_card(record, "FedAvg")
+    assert "added no noise" not in run_card(record, "FedAvg")
     config = record.config.replace("[method]\n", "[method]\nnoise_multiplier = 0.0\n")
-    assert "no noise was added (noise_multiplier = 0)" in run_card(replace(record, config=config), "DP-LoRA")
+    assert "the method added no noise (noise_multiplier = 0)" in run_card(replace(record, config=config), "DP-LoRA")
 
 
 def test_the_card_says_how_it_was_trained_and_that_the_licence_is_not_known(folder, tmp_path):
@@ -194,6 +194,15 @@ def test_the_card_says_what_sites_trained_on_beside_their_records_and_which_neve
         text = run_card(replace(record, config=config, silent=("skin",)), "FedAvg")
         assert told in text and "The sites took part with 6 records." in text and "/home/me" not in text
         assert tomllib.loads(text.split("```toml\n")[1].split("```")[0])["augment"]["records"] == 7
+
+
+def test_the_card_has_the_end_of_paths_and_patterns_whole(folder):
+    record = runs.read(folder)
+    config = record.config.replace("[method]\n", '[method]\npatterns = ["/n {text}/It was {blank}"]\n')
+    config = config.replace("[model]\n", '[model]\nadapter = "../of-dr-eve/first/adapter"\n')
+    text = run_card(replace(record, config=config), "LP-FL")
+    assert tomllib.loads(text.split("```toml\n")[1].split("```")[0])["method"]["patterns"] == ["/n {text}/It was {blank}"]
+    assert "the adapter in `first/adapter`" in text and "of-dr-eve" not in text
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -37,7 +37,10 @@ _OWN = (
 )
 _OF_ALL = "Figures are those of all sites."
 _OF_GLOBAL = "It began as the adapter of all sites, and figures are those of that one."
-_NO_NOISE = "In this run no noise was added (noise_multiplier = 0): nothing that was sent is differentially private."
+_NO_NOISE = (
+    "In this run the method added no noise (noise_multiplier = 0): nothing that it had sites send is differentially "
+    "private."
+)
 _TRAINED = ("method", "aggregation", "augment", "lora", "training")
 _CHANGED = "(Of options that were changed while it ran, these are the last values: “Options changed”, above.)"
 
@@ -83,7 +86,7 @@ def _begun(run: RunRecord) -> str:
     if not folder:
         return ""
     which = f" (SHA-256 of its tensors {digest[:12]}…)" if digest else ""
-    name = _short(folder)  # a run and what it calls its adapter say enough for people
+    name = _last(folder)  # a run and what it calls its adapter say enough for people
     return f"Training began with the adapter in `{name}`{which}: what that was trained on is in this model, too."
 
 
@@ -104,7 +107,7 @@ def _beside(run: RunRecord) -> str:
     if not options:
         return ""
     pool = options.get("pool")
-    what = f"public ones of the pool `{_short(pool)}`" if pool else "others that a model has written after them"
+    what = f"public ones of the pool `{_last(pool)}`" if pool else "others that a model has written after them"
     return f"Beside their own records sites have trained on {what} (`[augment]`, below)."
 
 
@@ -120,12 +123,15 @@ def _options(run: RunRecord, site: str | None) -> str:
 
 
 def _short(value: Any) -> Any:
-    """The same with a path's last two names in place of all: whoever gets the card has other folders."""
+    """Options with a path's last two names in place of all: whoever gets the card has other folders. No list has paths,
+    but patterns and words, which may begin with a slash and have to stay as they are."""
     if isinstance(value, Mapping):
         return {key: _short(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_short(one) for one in value]
-    return "/".join(Path(value).parts[-2:]) if isinstance(value, str) and Path(value).is_absolute() else value
+    return _last(value) if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _last(path: str) -> str:
+    return "/".join(Path(path).parts[-2:])
 
 
 def _block(block: Block) -> str:
