@@ -201,7 +201,8 @@ def test_the_card_has_the_end_of_paths_and_patterns_whole(folder):
     config = record.config.replace("[method]\n", '[method]\npatterns = ["/n {text}/It was {blank}"]\n')
     config = config.replace("[model]\n", '[model]\nadapter = "../of-dr-eve/first/adapter"\n')
     text = run_card(replace(record, config=config), "LP-FL")
-    assert tomllib.loads(text.split("```toml\n")[1].split("```")[0])["method"]["patterns"] == ["/n {text}/It was {blank}"]
+    method = tomllib.loads(text.split("```toml\n")[1].split("```")[0])["method"]
+    assert method["patterns"] == ["/n {text}/It was {blank}"]
     assert "the adapter in `first/adapter`" in text and "of-dr-eve" not in text
 
 
