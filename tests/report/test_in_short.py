@@ -67,6 +67,13 @@ def test_how_sure_the_fall_of_the_loss_is_is_told(tmp_path, low, chance):
     assert ("may be chance" in good) == chance
 
 
+def test_the_fall_of_the_loss_with_several_seeds_is_as_sure_as_these_make_it_too(tmp_path):
+    ends = {"heldout_fall_n": 36, "heldout_fall_low": 0.125, "heldout_fall_high": 0.375}
+    rows = seeds(tmp_path, *([metrics(0), metrics(2, heldout_fall=fell, **ends)] for fell in (0.0, 0.5)))
+    good = told(rows, GOOD)
+    assert "Over the 36 held-out records and 2 seeds that is −0.250 (95 %: −3.427 to +2.927), so that it may" in good
+
+
 def test_seeds_have_a_spread_and_no_sentence_on_a_single_one(tmp_path):
     rows = seeds(tmp_path, *([metrics(0), metrics(2, heldout_loss=loss)] for loss in (1.5, 2.0)))
     good = told(rows, GOOD)

@@ -143,8 +143,8 @@ def _fall(row: Row) -> list[str]:
         return []
     low, high = cell.ends
     chance = ", so that it may be chance" if low <= 0 <= high else ""
-    records = f"{count(cell.texts)} held-out records"
-    return [f"Over the {records} that is {signed(-cell.mean)} (95 %: {signed(-high)} to {signed(-low)}){chance}."]
+    over = [f"{count(cell.texts)} held-out records", *[f"{len(row.runs)} seeds"] * (len(row.runs) > 1)]
+    return [f"Over the {listing(over)} that is {signed(-cell.mean)} (95 %: {signed(-high)} to {signed(-low)}){chance}."]
 
 
 def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
