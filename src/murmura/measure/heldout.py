@@ -120,7 +120,8 @@ def fall(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> dict[s
     The loss is a sum of nats over a sum of tokens, so its error is that of a ratio (Cochran 1977, *Sampling
     Techniques*, theorem 2.5), with Student's t. Records that come of one person are taken to be apart.
     """
-    before, after = public.reader.read(runtime, [runtime.origin, adapter], [public.heldout] * 2)
+    with phase("evaluate"):
+        before, after = public.reader.read(runtime, [runtime.origin, adapter], [public.heldout] * 2)
     fell = np.array([(one.nll.astype(np.float64) - two.nll).sum() for one, two in zip(before, after, strict=True)])
     tokens = np.array([len(one.nll) for one in before])
     mean = float(fell.sum() / tokens.sum())
