@@ -170,13 +170,14 @@ def _card(
         said: of just this, in paragraphs.
     """
     begun = given_as(form, (source / CARD).read_text(encoding="utf-8")).rstrip()
-    parts = [begun, *said]
+    parts = [*said]
     if form != "adapter" and experiment.model.quantization is not None:
         parts.append(_UNQUANTISED.format(experiment.model.quantization))
     if told := files.value(folder.path / OUTCOMES / CLASSIFIER, PatternWeights):
         parts.append(_CLASSIFIES.format(", ".join(map(decimal, told.weights))))
     method = " ".join((section(experiment.method.name).__doc__ or "").split())
-    text = "\n\n".join([*parts, run_card(read(folder.path), method, site)])
+    about = ["## This copy", *parts] if parts else []
+    text = "\n\n".join([begun, *about, run_card(read(folder.path), method, site)])
     base = experiment.model.name
     return text.replace(base, Path(base).name) if form != "adapter" and Path(base).is_absolute() else text
 
