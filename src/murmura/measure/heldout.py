@@ -87,7 +87,11 @@ def _over_texts(key: str, values: Sequence[float]) -> dict[str, float]:
     that of a share, which is the widest that a mean of values from 0 to 1 has."""
     mean = Estimate.of(values, 0.0, 1.0)
     ends = interval(mean.mean, mean.n) if mean.low is None or mean.high is None else (mean.low, mean.high)
-    return {key: mean.mean, f"{key}_n": mean.n, f"{key}_low": ends[0], f"{key}_high": ends[1]}
+    return _with_ends(key, mean, *ends)
+
+
+def _with_ends(key: str, mean: Estimate, low: float, high: float) -> dict[str, float]:
+    return {key: mean.mean, f"{key}_n": mean.n, f"{key}_low": low, f"{key}_high": high}
 
 
 def _guessed(runtime: ModelRuntime, public: EvaluationSet) -> dict[str, float]:
@@ -118,22 +122,17 @@ def fall(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> dict[s
     interval: it would be certain of anything.
 
     The loss is a sum of nats over a sum of tokens, so its error is that of a ratio (Cochran 1977, *Sampling
-    Techniques*, theorem 2.5), with Student's t. Records that come of one person are taken to be apart.
+    Techniques*, theorem 2.5), with Student's t. Several records of one person are taken to be independent.
     """
     with phase("evaluate"):
         before, after = public.reader.read(runtime, [runtime.origin, adapter], [public.heldout] * 2)
     fell = np.array([(one.nll.astype(np.float64) - two.nll).sum() for one, two in zip(before, after, strict=True)])
-    tokens = np.array([len(one.nll) for one in before])
-    mean = float(fell.sum() / tokens.sum())
-    found = Estimate.of(((fell - mean * tokens) / tokens.mean() + mean).tolist())
+    lengths = np.array([len(one.nll) for one in before])
+    mean = float(fell.sum() / lengths.sum())
+    found = Estimate.of(((fell - mean * lengths) / lengths.mean() + mean).tolist())
     if found.low is None or found.high is None:
-        return {"heldout_fall": mean}
-    return {
-        "heldout_fall": mean,
-        "heldout_fall_n": found.n,
-        "heldout_fall_low": found.low,
-        "heldout_fall_high": found.high,
-    }
+        return {"heldout_fall": found.mean}
+    return _with_ends("heldout_fall", found, found.low, found.high)
 
 
 def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[dict[str, Any]]:
