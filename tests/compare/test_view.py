@@ -16,6 +16,7 @@ from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from murmura.units import decimal
 from tests.compare.arms import result
 from tests.report.blocks import blocks
+from tests.report.runs import PROMISE
 
 
 def outcome(*results, **limits):
@@ -86,6 +87,16 @@ def test_an_epsilon_that_an_audit_contradicts_is_not_to_be_relied_on(found):
     for run in found.results[1].runs.values():
         run.last.values["audit_epsilon"], run.last.privacy["epsilon"] = 9.0, 7.9
     assert "Do not rely on it: an audit of s0 has shown" in " ".join(answers(found).answers[PROMISED])
+
+
+def test_an_epsilon_of_a_record_is_not_taken_for_that_of_a_person(tmp_path):
+    private = result(tmp_path, "DP", [2.4], epsilon=7.9, privacy=PROMISE["privacy"])
+    plain = result(tmp_path, "FedAvg", [2.1])
+    assert "A person" not in " ".join(answers(outcome(plain, private)).answers[PROMISED])
+    for one in (plain, private):
+        one.runs[0].options["data"] |= {"user": "patient", "records_per_user": 3}
+    told = " ".join(answers(outcome(plain, private)).answers[PROMISED])
+    assert "DP: A person may have 3 records at a site" in told and "FedAvg: A person" not in told
 
 
 def test_leakage_of_other_kinds_of_record_is_not_compared(tmp_path):

@@ -63,7 +63,7 @@ def test_what_may_be_chance_is_not_called_worse(tmp_path, high, worse):
 def test_how_sure_the_fall_of_the_loss_is_is_told(tmp_path, low, chance):
     ends = {"heldout_fall": 0.25, "heldout_fall_n": 36, "heldout_fall_low": low, "heldout_fall_high": 0.375}
     good = told(ended(tmp_path / "a", **ends), GOOD)
-    assert f"Over the 36 held-out records that is −0.250 (95 %: −0.375 to {signed(-low)})" in good
+    assert f"Over the 36 held-out records the change is −0.250 (95 %: −0.375 to {signed(-low)})" in good
     assert ("may be chance" in good) == chance
 
 
@@ -71,7 +71,7 @@ def test_the_fall_of_the_loss_with_several_seeds_is_as_sure_as_these_make_it_too
     ends = {"heldout_fall_n": 36, "heldout_fall_low": 0.125, "heldout_fall_high": 0.375}
     rows = seeds(tmp_path, *([metrics(0), metrics(2, heldout_fall=fell, **ends)] for fell in (0.0, 0.5)))
     good = told(rows, GOOD)
-    assert "Over the 36 held-out records and 2 seeds that is −0.250 (95 %: −3.427 to +2.927), so that it may" in good
+    assert "Over the 36 held-out records and 2 seeds the change is −0.250 (95 %: −3.427 to +2.927), so" in good
 
 
 def test_seeds_have_a_spread_and_no_sentence_on_a_single_one(tmp_path):
@@ -240,6 +240,17 @@ def test_what_an_epsilon_leaves_attacks_is_told_of_a_single_run_alone(tmp_path, 
     runs = [[metrics(0), metrics(2, **PROMISE)]] * 2
     assert "at most 3 %" in told(rows_of(write_run(tmp_path / "a", rows=runs[0])), PROMISED)
     assert "at most 3 %" not in told(seeds(tmp_path, *runs), PROMISED)
+
+
+@pytest.mark.parametrize(("most", "said"), [(4, True), (1, False)])
+def test_an_epsilon_of_a_record_is_not_taken_for_that_of_a_person(tmp_path, most, said):
+    """By whoever reads the first screen alone."""
+    more = f'user = "patient"\nrecords_per_user = {most}\n'
+    rows = [metrics(0), metrics(2, **PROMISE)]
+    [one, other] = [write_run(tmp_path / name, name, rows=rows, more=more) for name in "ab"]
+    words = "A person may have 4 records at a site (data.records_per_user), and ε is for one of them."
+    assert (words in told(rows_of(one), PROMISED)) == said
+    assert (f"a and b: {words}" in told(rows_of(one, other), PROMISED)) == said
 
 
 def test_what_an_interrupted_run_spent_besides_stands_beside_its_epsilon(tmp_path, monkeypatch):

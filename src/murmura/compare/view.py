@@ -30,7 +30,7 @@ from murmura.report.content import (
     entry,
 )
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import trusted
+from murmura.report.guarantee import OF_PERSONS, persons_have, trusted
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
@@ -225,7 +225,7 @@ def answers(outcome: Outcome) -> FirstScreen:
     told = {
         BETTER: (*outcome.choice.sentences, *_since_before(outcome), *beside),
         LEAKS: (*leaking, *audits, *apart, *beyond),
-        PROMISED: (*promised(own), *contradicted(runs)),
+        PROMISED: (*promised(own), *_of_persons(outcome.results), *contradicted(runs)),
         COST: costs(own, "not all runs were made alike" if made_unlike(outcome.results) else ""),
     }
     return FirstScreen(told, picture(outcome))
@@ -244,6 +244,15 @@ def _since_before(outcome: Outcome) -> list[str]:
     if idle := [arm for arm, before, after in known if after > before * (1 - HARDLY)]:
         told.append(f"Hardly better than that, or worse: {listing(idle)}; more rounds, steps or another rate may help.")
     return told
+
+
+def _of_persons(results: Sequence[ArmResult]) -> list[str]:
+    """That an ε of one record is not that of a person with several; how much that is, the ledgers of all runs tell."""
+    told: dict[str, list[str]] = {}
+    for one in results:
+        if most := persons_have(list(one.runs.values())):
+            told.setdefault(OF_PERSONS.format(most=most), []).append(one.arm)
+    return [f"{listing(arms)}: {what}" for what, arms in told.items()]
 
 
 def _standing(one: ArmResult) -> RowSummary:

@@ -36,7 +36,7 @@ _SHARING = (
     "ε is that of sites that train each by itself. In this simulation several may have shared passes (run.slots), "
     "where one moves the others by rounding, which no margin covers."
 )
-_OF_PERSONS = (
+OF_PERSONS = (
     "A person may have {most} records at a site (data.records_per_user), and ε is for one of them. For all together it "
     "is larger: `murmura privacy spent RUN... --group {most}` tells it where the ledgers of all runs that count are, "
     "and `murmura site show` at each site."
@@ -100,17 +100,35 @@ def limits(rows: Sequence[Row]) -> list[str]:
     told = {_SECRET: hiding, _SHARING: sharing}
     for row in rows:
         if most := _untold_of_persons(row):
-            told.setdefault(_OF_PERSONS.format(most=most), []).append(row.label)
+            told.setdefault(OF_PERSONS.format(most=most), []).append(row.label)
     return [*sentences, *(f"{listing(labels)}: {what}" for what, labels in told.items() if labels)]
 
 
-def _untold_of_persons(row: Row) -> int:
-    """How many records a person may have at a site, where there is an ε of one record alone; 0 elsewhere."""
-    promised = any(run.last.privacy.get("epsilon") is not None for run in row.runs)
-    most = row.runs[0].options.get("data", {}).get("records_per_user")
-    if not promised or row.runs[0].last.privacy.get("unit") != "record" or not isinstance(most, int) or most == 1:
+def of_persons(rows: Sequence[Row]) -> list[str]:
+    """A sentence on each ε of one record where persons may have several: what it is for all of a person's, or where
+    that is told."""
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        most = persons_have(row.runs)
+        known = [one.person for one in guarantees([row]) if one.person]
+        for what in known or [OF_PERSONS.format(most=most)] * bool(most):
+            told.setdefault(what, []).append(row.label)
+    return [f"{listing(labels)}: {what}" if len(rows) > 1 else what for what, labels in told.items()]
+
+
+def persons_have(runs: Sequence[RunRecord]) -> int:
+    """How many records a person may have at a site, where there is an ε of one record; 0 elsewhere, and where it is
+    one."""
+    promised = any(run.last.privacy.get("epsilon") is not None for run in runs)
+    most = runs[0].options.get("data", {}).get("records_per_user") if runs else None
+    if not promised or runs[0].last.privacy.get("unit") != "record" or not isinstance(most, int) or most == 1:
         return 0
-    return 0 if any(one.person for one in guarantees([row])) else most
+    return most
+
+
+def _untold_of_persons(row: Row) -> int:
+    """``persons_have`` where the ε of all of them together is not told."""
+    return 0 if any(one.person for one in guarantees([row])) else persons_have(row.runs)
 
 
 def _shared_passes(run: RunRecord) -> bool:

@@ -15,7 +15,7 @@ from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import guarantees, interrupted, trusted
+from murmura.report.guarantee import guarantees, interrupted, of_persons, trusted
 from murmura.report.standing import (
     KNOWN_BEFORE,
     TOLD,
@@ -59,7 +59,8 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> FirstScreen:
     attacked = found != (UNATTACKED,)
     more = untried(runs_of(rows)) if attacked else ()
     answers[LEAKS] = (*(found if attacked or not audited else ()), *audited, *more)
-    answers[PROMISED] = (*promised(standings), *_meaning(rows), *interrupted(rows), *contradicted(runs_of(rows)))
+    meaning = (*of_persons(rows), *_meaning(rows))
+    answers[PROMISED] = (*promised(standings), *meaning, *interrupted(rows), *contradicted(runs_of(rows)))
     answers[COST] = costs(standings, apart(rows, "wall"))
     if told := _gains(rows):
         answers[GAINS] = told
@@ -144,7 +145,8 @@ def _fall(row: Row) -> list[str]:
     low, high = cell.ends
     chance = ", so that it may be chance" if low <= 0 <= high else ""
     over = [f"{count(cell.texts)} held-out records", *[f"{len(row.runs)} seeds"] * (len(row.runs) > 1)]
-    return [f"Over the {listing(over)} that is {signed(-cell.mean)} (95 %: {signed(-high)} to {signed(-low)}){chance}."]
+    ends = f"95 %: {signed(-high)} to {signed(-low)}"
+    return [f"Over the {listing(over)} the change is {signed(-cell.mean)} ({ends}){chance}."]
 
 
 def _figures(rows: Sequence[Row]) -> tuple[str, ...]:

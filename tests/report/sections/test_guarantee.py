@@ -11,6 +11,7 @@ from murmura.privacy.curve import Curve
 from murmura.report.card import run_card
 from murmura.report.content import Pictures
 from murmura.report.guarantee import guarantees
+from murmura.report.in_short import PROMISED, in_short
 from murmura.report.sections.guarantee import curves, guarantee, held_against
 from murmura.report.sheet import sheet
 from murmura.runs.names import CONFIG
@@ -87,6 +88,7 @@ def test_what_a_person_with_several_records_has_is_said(tmp_path):
     told = said(section(folder))
     assert "at most 2 records at a site" in told and "at several sites" not in told
     assert f"ε is {bound(of_group(everybody, 2).value)} at the same δ" in told
+    assert any(sentence in told for sentence in in_short(rows_of(folder)).answers[PROMISED] if "A person" in sentence)
     counts = json.loads((folder / "data.json").read_text())
     (folder / "data.json").write_text(json.dumps(counts | {"person_at": 2}))
     four = bound(of_group(replace(everybody, steps=2 * everybody.steps), 2).value)  # two, at two sites
