@@ -53,6 +53,8 @@ def test_a_table_must_have_what_records_need_and_what_the_user_named():
         ColumnLayout.of(Instruction, {"input": "contxt"}, None).check_header(
             ["instruction", "output", "context"], "x.csv"
         )
+    with pytest.raises(DataError, match="no column 'instruction', and no 'output'"):
+        ColumnLayout.of(Instruction, None, None).check_header(["question", "answer"], "x.csv")
     with pytest.raises(DataError, match="no column 'clinic'"):
         ColumnLayout.of(Document, None, "clinic").check_header(["text"], "x.csv")
 

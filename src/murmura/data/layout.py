@@ -173,15 +173,17 @@ class ColumnLayout(Generic[R]):
         """Refuse a table that lacks a column.
 
         Raises:
-            DataError: A column that every record needs, or that the user named, is not in the header; or one that a
-                record may do without is not, but one of almost its name, which would silently go unread.
+            DataError: Columns that every record needs, or that the user named, are not in the header, all of them
+                together; or one that a record may do without is not, but one of almost its name, which would silently
+                go unread.
         """
         found = list(header)
         needed: list[str] = [self.columns[name] for name in self.required]
-        for column in dict.fromkeys([*needed, *sorted(self.named)]):
-            if column not in found:
-                fix = f"{nearest(column, found)}{self._other_kind(found)} {self._another(column, found)}."
-                raise DataError(f"no column '{column}'", where=where, fix=fix)
+        missing = [column for column in dict.fromkeys([*needed, *sorted(self.named)]) if column not in found]
+        if missing:
+            fix = f"{nearest(missing[0], found)}{self._other_kind(found)} {self._another(missing[0], found)}."
+            others = "".join(f", and no '{column}'" for column in missing[1:])
+            raise DataError(f"no column '{missing[0]}'{others}", where=where, fix=fix)
         ours = self.wanted(found)
         unread = {name.strip().casefold(): name for name in found if name not in ours}
         for field, column in self.columns.items():
