@@ -42,6 +42,11 @@ def brought(folder, name, entries, group="methods"):
     return str(folder)
 
 
+def test_a_tracker_that_a_package_brings_is_listed(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", ["notebook = elsewhere:Notebook"], "trackers"))
+    assert "tracker notebook  [elsewhere 2.0]" in CliRunner().invoke(app, ["methods"]).stdout
+
+
 def test_without_the_package_there_is_no_such_method():
     with pytest.raises(ConfigError) as caught:
         methods.section("halves")

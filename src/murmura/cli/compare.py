@@ -108,7 +108,7 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
         every, finished = every + runs, finished + done
         rates = f"of {arm.rate_of}" if arm.rate_of else ", ".join(f"{rate:g}" for rate in arm.rates)
         told = [_counted(runs, done), f"rate {rates}"]
-        told += [] if one.steps is None else [f"{count(one.steps)} steps of all sites in a run"]
+        told += [] if one.steps is None else [f"{count(one.steps)} steps in a run, all sites together"]
         if time and isinstance(one, DryRun):  # of an arm that is finished there is nothing to try
             seconds = timing(one).total
             left += (runs - done) * seconds

@@ -137,7 +137,7 @@ class Comparison:
         if refused:
             told = [f"{listing(arms)}: {reason}" for reason, arms in refused.items()]
             what = "these arms would not start, and so nothing was run:\n" + "\n".join(told)
-            raise ConfigError(what, where=str(self.folder), fix="Mend or remove them.")
+            raise ConfigError(what, where=str(self.folder), fix="Correct or remove them.")
         return found
 
     def jobs_of(self, arm: Candidate) -> list[Job]:
