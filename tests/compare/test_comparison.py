@@ -126,7 +126,7 @@ def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(co
     assert plain.epsilon is None
     assert private.epsilon > max(_by_itself(private.runs.values())) + 1
     assert plain.steps == 2 * 1  # eight records of two sites in batches of eight
-    assert any(remark.startswith("Each ε is that of an arm fixed beforehand") for remark in outcome.remarks)
+    assert any(remark.startswith("Each ε is for an arm that was fixed beforehand") for remark in outcome.remarks)
     assert any("Whoever keeps them all" in remark for remark in outcome.remarks)
     _pages_are_right(outcome, whole, tmp_path)
     _what_is_handed_over_tells_the_search(outcome, private, tmp_path)

@@ -172,6 +172,8 @@ def test_what_an_audit_found_is_not_called_unmeasured(tmp_path):
     RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()))
     found = "The audit found most in the model: 73 (95 %: 64 to 81) of 100 pairs, by error zone."
     assert told(rows_of(path), LEAKS) == found
+    RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (replace(MODEL, members=7),), ()))
+    assert told(rows_of(path), LEAKS) == f"{found} So few records were attacked that it says little."
 
 
 def test_who_keeps_all_may_find_more_than_a_run_unless_that_was_tried(tmp_path):

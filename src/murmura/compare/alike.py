@@ -24,8 +24,8 @@ def on_other_records(results: Sequence[ArmResult]) -> list[str]:
             base, counts = _counted(every[telling[0]]), {arm: _counted(every[arm]) for arm in apart}
             others = [f"{arm} on {_OTHERS if own == base else own}" for arm, own in counts.items()]
             told.append(
-                f"Not all arms were {what} the same records: {telling[0]} on {base}, {listing(others)}. A part of what "
-                "they differ by may come of that."
+                f"Not all arms were {what} the same records: {telling[0]} on {base}, {listing(others)}. That may "
+                "explain part of what they differ by."
             )
     return told
 
@@ -40,7 +40,7 @@ def made_unlike(results: Sequence[ArmResult]) -> list[str]:
     if len(found) < 2:
         return []
     each = "; ".join(f"{how}: {listing(list(dict.fromkeys(arms)))}" for how, arms in found.items())
-    return [f"Not all runs were made alike ({each}): a part of what arms differ by may come of that."]
+    return [f"Not all runs were made alike ({each}): that may explain part of what arms differ by."]
 
 
 def _measured(run: RunRecord) -> Known:

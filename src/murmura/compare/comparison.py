@@ -393,12 +393,12 @@ def _unnoted(state: RunLedgers, folder: Path) -> bool:
 def _outside(data: DataConfig) -> list[str]:
     """What no ε of a comparison is about."""
     told = [
-        "Each ε is that of an arm fixed beforehand: of its search for a rate and one run. To choose among arms by what "
-        "all their runs came to uses private records of which it is not, those of arms without an ε too."
+        "Each ε is for an arm that was fixed beforehand: it covers that arm's search for a rate and one run. Choosing "
+        "among arms by their figures uses private records too, and no ε covers that choice."
     ]
     if data.heldout is None:
         told.append(
-            "Held-out records were taken out of private ones, others with each seed. No ε covers them, nor what rates "
-            "and arms are chosen by: give public ones (data.heldout) where it is to hold for every record."
+            "Held-out records were taken out of private ones, different ones for each seed. No ε covers them, nor the "
+            "choice of rates and arms by them: for an ε that holds for every record, give public ones (data.heldout)."
         )
     return told

@@ -99,12 +99,12 @@ _AGAINST = (
     "sentences above say that an arm leaks less, an AUC below 0.5 counts as 0.5; in these columns it does not."
 )
 _FRONTIER = (
-    "Of arms that have both figures of each seed: none is as good in both utility and leakage and better in one, by "
-    "their means; an AUC below 0.5 counts as 0.5."
+    "Of arms that have both figures of each seed: no other is as good in both utility and leakage and better in one, "
+    "by their means; an AUC below 0.5 counts as 0.5."
 )
 _EQUAL = (
-    "A method that has learnt less leaks less. So here each arm stands beside the reference where both first were as "
-    "good as both became at their best, seed by seed; between rounds that were measured a straight line is taken."
+    "A method that has learnt less leaks less. So here each arm is compared with the reference at the best utility "
+    "that both reached, where each first reached it, seed by seed; between measured rounds a straight line is taken."
 )
 _TERMS = Definitions(
     {

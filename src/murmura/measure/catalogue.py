@@ -355,7 +355,7 @@ CATALOGUE: tuple[Figure, ...] = (
         short="down",
         unit=BYTES,
         meaning="Everything the server sent to the sites for the method itself, in all rounds that count. What "
-        "one took that was interrupted and begun again stands in the table of what left each site alone.",
+        "a round took that was interrupted and repeated is only in the table of what left each site.",
     ),
     _total(
         key="wall",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import isfinite, nan
 
 from murmura.measure.catalogue import figure, utility_of
+from murmura.measure.figure import FEW
 from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
@@ -18,6 +19,7 @@ from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import guarantees, interrupted, of_persons, trusted
 from murmura.report.standing import (
     KNOWN_BEFORE,
+    LITTLE,
     TOLD,
     UNATTACKED,
     RowSummary,
@@ -174,10 +176,12 @@ def _audited(rows: Sequence[Row]) -> list[str]:
         if not found:
             continue
         one, model = max(found, key=lambda pair: pair[0].auc)
+        numbers = [number for number in (model.members, model.others) if number is not None]
+        few = f" {LITTLE}" if min(numbers, default=FEW) < FEW else ""
         whose = f" of {run.name}" if len(runs_of(rows)) > 1 else ""
         told.append(
             f"The audit{whose} found most in {TARGETS[model.target]}: {cases(one.auc, (one.low, one.high))} of 100 "
-            f"pairs, by {one.attack}{f'; but {KNOWN_BEFORE}' * run.audit.unlike}."
+            f"pairs, by {one.attack}{f'; but {KNOWN_BEFORE}' * run.audit.unlike}.{few}"
         )
     return told
 

@@ -24,9 +24,9 @@ _UNTRIED = (
 _AUDIT, _KEEPING = "audit the run (murmura audit)", "set audit.keep = true, and "
 _SIMULATE = "simulate the federation on records like its own, and audit that (murmura audit)"
 _HEAD = "Of 100 pairs of a record that was trained on and one that was not, the strongest attack on the model picks the"
-_LITTLE = "So few records were attacked that it says little."
+LITTLE = "So few records were attacked that it says little."
 _LITTLE_FOR = "So few records were attacked for {} that it says little."
-_OUTSIDE = "No ε covers these figures, which come of private records."
+_OUTSIDE = "No ε covers these figures, which come from private records."
 _NOTHING = "Nothing: no ε bounds what attacks could find."
 _ALONE = "Each ε is of one alone: whoever also sees what others made of the same records has seen more than it bounds."
 
@@ -133,7 +133,7 @@ def leaks(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     if several and few:
         told.append(_LITTLE_FOR.format(listing([one.label for one in few])))
     elif any(one.few_uploads and not one.few for one in few):
-        told.append(_LITTLE)
+        told.append(LITTLE)
     told += [f"These cannot be compared with one another: {apart}."] * bool(apart)
     told += [_OUTSIDE] * any(one.outside for one in standings if one.leakage is not None or one.upload)
     return tuple(told)
@@ -175,7 +175,7 @@ _MEANS = {
     "nothing": "That may be guessing: nothing was shown, which is no proof that nothing leaks.",
     "less": "That is less than guessing: it tells them apart the wrong way round, by what else they differ in.",
     "unknown": "Without an interval it cannot be told from guessing.",
-    "little": _LITTLE,
+    "little": LITTLE,
 }
 _FOR = {
     "unlike": f"More than guessing is shown for {{}}; but {KNOWN_BEFORE}.",
