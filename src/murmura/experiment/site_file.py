@@ -194,7 +194,7 @@ class SiteFile(Section):
     """Column of each field, where the names differ, as in `data.fields`."""
     user: str | None = None
     """Column that says whom a record is about, as `data.user`: an experiment that bounds how many records of a person a
-    site has asks for it. Empty where each record is of a person of its own, or the owner has bounded them."""
+    site has asks for it. Empty if each record is about a different person, or the owner has bounded them."""
     federation: str
     """The folder of what members of the federation hand round: the experiment, and with secure sums the roster."""
     results: str = "results"

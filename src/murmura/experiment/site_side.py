@@ -226,7 +226,7 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
     most = None if file.simulated else experiment.data.records_per_user
     if most is not None and file.user is None:
         what = f"the experiment lets a person have {most} of a site's records, and nothing says whose they are"
-        fix = 'Write user = "COLUMN", or user = "" where each is of a person of its own.'
+        fix = 'Write user = "COLUMN", or user = "" if each record is about a different person.'
         raise ConfigError(what, where=f"site {file.name}: {SITE_FILE}", fix=fix)
     loaded = scan(file.records, kind, fields=file.fields, user_column=file.user if most and file.user else None)
     require_usable([loaded], skip_bad=False, remedy="Or take them out of the file.")
