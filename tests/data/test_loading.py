@@ -241,3 +241,28 @@ def test_folders_without_sites(tmp_path):
     file.write_text("")
     with pytest.raises(DataError, match=r'not a folder.*data\.sites\.by = "column".*data\.sites\.by = "partition"'):
         load_sites(file)
+
+
+def test_columns_of_single_sites(tmp_path):
+    (tmp_path / "a.csv").write_text("instruction,answer\nExplain,A rise\n")
+    (tmp_path / "b c.csv").write_text("Frage,answer\nWarum?,Darum.\n")
+    options = {"kind": Instruction, "fields": {"output": "answer"}}
+    sites = scan_sites(tmp_path, of_sites={"b c": {"instruction": "Frage"}}, **options)
+    assert sites["a"].records == [Instruction("Explain", "", "A rise")]
+    assert sites["b c"].records == [Instruction("Warum?", "", "Darum.")]
+    with pytest.raises(DataError, match="for site 'bc', which has no file") as error:
+        scan_sites(tmp_path, of_sites={"bc": {}}, **options)
+    assert error.value.fix == "Did you mean 'b c'?"
+
+
+def test_the_way_round_for_one_site_of_several(tmp_path):
+    (tmp_path / "a.csv").write_text("instruction,output\nExplain,A rise\n")
+    (tmp_path / "b {c}.csv").write_text("Frage,output\nWarum?,Darum.\n")
+    with pytest.raises(DataError) as error:
+        scan_sites(tmp_path, Instruction)
+    way = """fields = {instruction = 'COLUMN'}, or in this site's file alone sites.fields."b {c}" = {instruction = 'COLUMN'}"""
+    assert way in error.value.fix
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(DataError) as error:
+        scan_sites(tmp_path, Instruction)
+    assert "alone" not in error.value.fix

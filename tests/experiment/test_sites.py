@@ -80,6 +80,19 @@ def test_a_site_whose_file_cannot_be_read_is_not_left_out_without_a_word(tmp_pat
     assert sizes(gathered(train="sites")) == SIZES | {"west": 3}
 
 
+def test_a_site_whose_columns_have_other_names(tmp_path):
+    before = gathered(train="sites").groups
+    file = tmp_path / "sites" / "skin.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace('"instruction":', '"Frage":'), encoding="utf-8")
+    with pytest.raises(DataError, match="sites.fields"):
+        gathered(train="sites")
+    columns = {"skin": {"instruction": "Frage"}}
+    assert gathered(train="sites", sites={"fields": columns}).groups == before
+    for options in ({"sites": {"by": "column", "column": "owner"}, "train": "all.jsonl"}, {}):
+        with pytest.raises(ConfigError, match="'fields' does nothing"):
+            gathered(**{**options, "sites": {**options.get("sites", {}), "fields": columns}})
+
+
 def test_a_column_that_names_the_owner():
     found = partitioned(sites={"by": "column", "column": "owner"})
     assert sizes(found) == {"clinic 0": 8, "clinic 1": 8, "clinic 2": 8}

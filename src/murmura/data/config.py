@@ -43,6 +43,9 @@ class SitesConfig(Section):
     ignore: list[str] = Field([])
     """Files or folders beside the sites' files in the folder data.train that are no site's, by name or by pattern:
     ["old", "*.ods"]. Whatever else cannot be read is refused."""
+    fields: dict[str, dict[str, str]] = Field({})
+    """Column of each field in the files of single sites, where these have other names than `data.fields` says:
+    {clinic-b = {instruction = "Frage"}}."""
 
     @model_validator(mode="after")
     def _complete(self) -> SitesConfig:
@@ -53,7 +56,7 @@ class SitesConfig(Section):
         if self.by != "partition":
             self.refuse_idle(["count", "scheme", "alpha", "label", "clusters"], f'with by = "{self.by}"')
         if self.by != "file":
-            self.refuse_idle(["ignore"], f'with by = "{self.by}"')
+            self.refuse_idle(["ignore", "fields"], f'with by = "{self.by}"')
         if self.by != "column":
             self.refuse_idle(["column"], f'with by = "{self.by}"')
         if self.scheme == "iid":
@@ -136,6 +139,8 @@ class DataConfig(Section):
     def _heldout_from_somewhere(self) -> DataConfig:
         if self.train is None and (self.heldout is None or self.nonmember_records is not None):
             raise ValueError("'train' is missing; sites that have records of their own need 'heldout' = a file")
+        if self.train is None:
+            self.sites.refuse_idle(["fields"], "without 'train': each site has its own in site.toml")
         if self.heldout is None and self.heldout_records is None:
             raise ValueError("give heldout = a file, or heldout_records = a number to take out of train")
         if self.heldout is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from murmura.data.hub import is_hub_id, read_hub_rows
 from murmura.data.layout import RENAMING, BadRecord, BadValueError, ColumnLayout, FileRow, Place, Rows
 from murmura.data.records import R
 from murmura.data.refusal import SKIP, indented, refusal
-from murmura.errors import DataError, nearest_file
+from murmura.errors import DataError, nearest, nearest_file
 from murmura.units import listing, several
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters, unlike a drive; a path has lost its second slash
@@ -53,6 +54,7 @@ def scan(
     site_column: str | None = None,
     user_column: str | None = None,
     split: str = "train",
+    renaming: str = RENAMING,
 ) -> LoadedRecords[R]:
     """Read everything, whether it can be used or not.
 
@@ -65,11 +67,12 @@ def scan(
         site_column: The column that names the owner of a record (a user, a clinic).
         user_column: The column that names the person that a record is about.
         split: The split of a hub data set. A file has none.
+        renaming: As of ``ColumnLayout``.
 
     Raises:
         DataError: The source cannot be read or lacks a column.
     """
-    layout = ColumnLayout.of(kind, fields, site_column, user_column=user_column)
+    layout = ColumnLayout.of(kind, fields, site_column, renaming, user_column)
     return scan_columns(source, layout, split)
 
 
@@ -186,22 +189,43 @@ def scan_sites(
     kind: type[R],
     *,
     fields: Mapping[str, str] | None = None,
+    of_sites: Mapping[str, Mapping[str, str]] | None = None,
     user_column: str | None = None,
     ignore: Sequence[str] = (),
 ) -> dict[str, LoadedRecords[R]]:
     """``scan`` every file of a folder with one file per site.
 
     Args:
+        of_sites: Site to what of ``fields`` is otherwise in its file.
         ignore: As ``site_files``; the others as ``scan``.
 
     Returns:
         Site to records, sites in alphabetical order.
 
     Raises:
-        DataError: As ``scan`` and ``site_files``.
+        DataError: As ``scan`` and ``site_files``; or a site is not in the folder.
     """
-    files = site_files(folder, ignore).items()
-    return {name: scan(file, kind, fields=fields, user_column=user_column) for name, file in files}
+    files, own = site_files(folder, ignore), of_sites or {}
+    for name in own:
+        if name not in files:
+            what = f"columns are named for site '{name}', which has no file here (data.sites.fields)"
+            raise DataError(what, where=str(folder), fix=nearest(name, files))
+    return {
+        name: scan(
+            file,
+            kind,
+            fields={**(fields or {}), **own.get(name, {})},
+            user_column=user_column,
+            renaming=_renaming(name) if len(files) > 1 else RENAMING,
+        )
+        for name, file in files.items()
+    }
+
+
+def _renaming(site: str) -> str:
+    """As of ``ColumnLayout``, where another site's file may have the column as it is called."""
+    key = json.dumps(site, ensure_ascii=False).replace("{", "{{").replace("}", "}}")
+    return f"{RENAMING}, or in this site's file alone sites.{RENAMING.replace(' = ', f'.{key} = ', 1)}"
 
 
 def _rows(source: str | Path, split: str, layout: ColumnLayout[R]) -> Rows:

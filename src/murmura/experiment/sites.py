@@ -162,7 +162,8 @@ def _read(data: DataConfig, kind: type[Record], stream: Stream) -> tuple[list[Pl
     if data.train is None:
         train: dict[str, LoadedRecords[Any]] = {}
     elif data.sites.by == "file":
-        train = scan_sites(data.train, user_column=data.user, ignore=data.sites.ignore, **options)
+        of_sites = data.sites.fields
+        train = scan_sites(data.train, of_sites=of_sites, user_column=data.user, ignore=data.sites.ignore, **options)
     else:
         train = {"": scan(data.train, site_column=column, user_column=data.user, split=data.split, **options)}
     public = _scan_heldout(data, options)
