@@ -19,6 +19,7 @@ from murmura.runs.schema import SIMULATIONS
 from murmura.units import bound, listing
 
 _MOST = 32  # sites with other plans, of which each takes a second
+_BOUNDLESS = 700  # an ε that bounds no attack, and whose exponential is hardly a float any more
 _OF_ALL = (
     "Runs over the same records are seen together: below the ε of one run (the largest) stands that of all on which "
     "the row rests."
@@ -200,9 +201,17 @@ def _guarantee(row: Row) -> RowGuarantee | None:
     plan, config = releases[0].plan, row.runs[0].options
     target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
     curve = Curve.worst([_curve(release) for release in releases])
-    if target:  # exact ones would tell how many records a site has
-        curve = replace(curve, table=tuple((delta, rounded(one, float(target))) for delta, one in curve.table))
+    if target:
+        curve = _as_told(curve, float(target))
     return RowGuarantee(row, curve, plan.delta, _of_a_person(row.runs, config.get("data", {}), releases, target))
+
+
+def _as_told(curve: Curve, target: float) -> Curve:
+    """A curve of noise that was made for a target, with each ε of its table as it may be told, and nothing else: exact
+    ones, and what they allow an attack, would tell how many records a site has."""
+    table = tuple((delta, rounded(one, target)) for delta, one in curve.table)
+    points = tuple((one, delta) for delta, one in table if one < _BOUNDLESS)
+    return replace(curve, points=points, table=table)
 
 
 def _releases(run: RunRecord) -> list[ReleasedSteps]:

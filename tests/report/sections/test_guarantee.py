@@ -123,17 +123,20 @@ def test_what_is_said_of_several_seeds_holds_for_each(tmp_path):
 
 
 def test_a_curve_of_noise_for_a_target_does_not_tell_how_many_records_a_site_has(tmp_path):
-    drawn = []
-    for name, records in (("few", 100), ("more", 110)):
+    drawn, told = [], []
+    for name, records in (("few", 32), ("more", 36)):
         plan = replace(RECORDS, sampler=PoissonSampling(4 / records), steps=20).calibrated(2.0, "rdp")
         folder = with_ledgers(tmp_path / name, [plan], 2.0)
         text = (folder / "config.toml").read_text()
         (folder / "config.toml").write_text(text.replace("[method]", "[method]\nepsilon = 2.0"))
         [one] = guarantees(rows_of(folder))
         drawn.append(curves([one])[0].svg)
+        told.append(one.words)
+        assert said(section(folder)) == " ".join(one.words)
+        assert one.curve.true_positives(0.01) >= Curve.of(plan.event(), plan.adjacency).true_positives(0.01)
         powers = [log(epsilon / 2.0, 1.25) for _, epsilon in one.curve.table if epsilon]
         assert len(powers) > 5 and powers == pytest.approx([round(power) for power in powers])
-    assert drawn[0] == drawn[1]
+    assert drawn[0] == drawn[1] and told[0] == told[1]
 
 
 # ---- claimed, guaranteed and shown -----------------------------------------------------------------------------------
