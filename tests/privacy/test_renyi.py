@@ -52,10 +52,10 @@ def test_a_curve_asks_few_orders_where_each_takes_long(monkeypatch):
     assert len(renyi.FEW_ORDERS) < 150
     for name in ("ORDERS", "FEW_ORDERS"):  # large ones take longest, and are not the best here
         monkeypatch.setattr(renyi, name, [order for order in getattr(renyi, name) if order < 20])
-    asked, spent = [], renyi.spent
-    monkeypatch.setattr(renyi, "spent", lambda one, *rest: asked.append(len(one._orders)) or spent(one, *rest))
+    asked, compose = [], renyi.compose
+    monkeypatch.setattr(renyi, "compose", lambda one, event: asked.append(len(one._orders)) or compose(one, event))
     event = dp.SelfComposedDpEvent(dp.SampledWithoutReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0)), 30)
-    found = renyi.epsilon(event, 1e-5, lambda composed: composed.get_epsilon(1e-5))
+    found = renyi.accountant(event).get_epsilon(1e-5)
     assert asked == [len(renyi.FEW_ORDERS)] and asked[0] < len(renyi.ORDERS) / 4
     assert found == pytest.approx(renyi.epsilon(event, 1e-5), rel=1e-3)
 
@@ -70,8 +70,8 @@ def test_a_curve_asks_few_orders_where_each_takes_long(monkeypatch):
 )
 @pytest.mark.parametrize(("sigma", "steps"), [(0.7, 30), (1.5, 300)])
 def test_the_least_bound_is_found_though_large_orders_are_not_asked(monkeypatch, sample, relation, sigma, steps):
-    asked, spent = [], renyi.spent
-    monkeypatch.setattr(renyi, "spent", lambda one, *rest: asked.extend(one._orders) or spent(one, *rest))
+    asked, compose = [], renyi.compose
+    monkeypatch.setattr(renyi, "compose", lambda one, event: asked.extend(one._orders) or compose(one, event))
     event = dp.SelfComposedDpEvent(sample(dp.GaussianDpEvent(sigma)), steps)
     found = renyi.epsilon(event, 1e-5)
     least, best = RenyiAccountant(renyi.ORDERS[:250], relation).compose(event).get_epsilon_and_optimal_order(1e-5)

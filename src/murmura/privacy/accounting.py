@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError, nearest
 from murmura.privacy.events import (
-    Ask,
     changed,
+    compose,
     has_integer_noise,
     inverse_variance,
     quiet,
     samplings,
-    spent,
     unsampled,
     without,
 )
@@ -149,21 +148,19 @@ def _profile(
 ) -> tuple[list[float], list[float]]:
     if name == "exact":
         return [_exact(event, delta, adjacency) for delta in deltas], [_exact_delta(event, one) for one in epsilons]
+    if name == "rdp":
+        from murmura.privacy import renyi
 
-    def ask(accountant: Any) -> Any:
-        if name == "rdp" and not (accountant.rdp > 0).all():
+        accountant = renyi.accountant(event)
+        if not (accountant.rdp > 0).all():
             raise OverflowError  # rounded to nothing, from which dp_accounting would make a δ of 0
-        try:
-            return [float(accountant.get_epsilon(one)) for one in deltas], [
-                float(accountant.get_delta(one)) for one in epsilons
-            ]
-        except ValueError as error:  # a logarithm of what was rounded to nothing
-            raise OverflowError from error
-
-    found: tuple[list[float], list[float]] = {"rdp": _rdp, "pld": _pld}[name](
-        event, min(deltas, default=1e-5), adjacency, ask
-    )
-    return found
+    else:
+        accountant = _losses(event, min(deltas, default=1e-5), adjacency)
+    try:
+        bounds = [float(accountant.get_epsilon(one)) for one in deltas]
+        return bounds, [float(accountant.get_delta(one)) for one in epsilons]
+    except ValueError as error:  # a logarithm of what was rounded to nothing
+        raise OverflowError from error
 
 
 def _best(event: DpEvent, delta: float, adjacency: str) -> Epsilon:
@@ -231,31 +228,35 @@ def _exact_delta(event: DpEvent, epsilon: float) -> float:
     return float(math.exp(first) * -math.expm1(second - first))
 
 
-def _rdp(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -> Any:
+def _rdp(event: DpEvent, delta: float, adjacency: str) -> float:
     from murmura.privacy import renyi
 
-    return renyi.epsilon(event, delta, ask)
+    return renyi.epsilon(event, delta)
 
 
-def _pld(event: DpEvent, delta: float, adjacency: str, ask: Ask | None = None) -> Any:
+def _pld(event: DpEvent, delta: float, adjacency: str) -> float:
+    if inverse_variance(event) == math.inf:
+        return math.inf
+    return float(_losses(event, delta, adjacency).get_epsilon(delta))
+
+
+def _losses(event: DpEvent, delta: float, adjacency: str) -> Any:
+    """The accountant that has composed the event's privacy loss distributions, on a grid for its ε at δ."""
     import dp_accounting as dp
 
     from murmura.privacy import loss
     from murmura.privacy.renyi import rough_epsilon
 
-    inverse, rough = inverse_variance(event), rough_epsilon(event, delta)
-    if inverse == math.inf and ask is None:
-        return math.inf
-    if math.inf in (inverse, rough):
+    rough = rough_epsilon(event, delta)
+    if rough == math.inf:
         raise OverflowError
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    if inverse is None and adjacency == "replace-one":
+    if inverse_variance(event) is None and adjacency == "replace-one":
         # Here dp_accounting wants the multiplier relative to how far one unit's presence moves the sum: half as far.
         relation = dp.NeighboringRelation.REPLACE_ONE
         event = changed(event, _doubled)
     # A grid as fine as ε is small, and no finer: the distribution of an ε of hundreds would fill the memory.
-    grid = _GRID * max(rough / 2, 0.1)
-    return spent(loss.LossAccountant(relation, grid), event, delta, ask)
+    return compose(loss.LossAccountant(relation, _GRID * max(rough / 2, 0.1)), event)
 
 
 def _doubled(part: Any) -> DpEvent:

@@ -1,4 +1,4 @@
-"""Events of ``dp_accounting``: what is in them, the same without some of it, and how an accountant is asked of one."""
+"""Events of ``dp_accounting``: what is in them, the same without some of it, and accountants of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from murmura.errors import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-Ask = Callable[[Any], Any]
-"""What is to be asked of an accountant of ``dp_accounting`` that has composed an event."""
 
 
 def samplings() -> tuple[Any, ...]:
@@ -103,13 +100,16 @@ def changed(event: Any, change: Callable[[Any], DpEvent]) -> DpEvent:
     return change(event)
 
 
-def spent(accountant: Any, event: DpEvent, delta: float, ask: Ask | None = None) -> Any:
-    """What an accountant says of an event: ε at δ, or what it is asked."""
+def compose(accountant: Any, event: DpEvent) -> Any:
+    """The accountant of ``dp_accounting`` with an event in it, to be asked for ε and δ.
+
+    Raises:
+        PrivacyError: it does not know the event.
+    """
     import dp_accounting as dp
 
     try:
-        composed = accountant.compose(event)
-        return float(composed.get_epsilon(delta)) if ask is None else ask(composed)
+        return accountant.compose(event)
     except dp.UnsupportedEventError as error:
         raise PrivacyError("this accountant does not support such a release", fix="Use another accountant.") from error
 

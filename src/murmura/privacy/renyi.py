@@ -12,7 +12,7 @@ import numpy as np
 from dp_accounting import rdp
 from scipy.special import gammaln
 
-from murmura.privacy.events import Ask, changed, has_integer_noise, quiet, spent, without
+from murmura.privacy.events import changed, compose, has_integer_noise, quiet, without
 from murmura.privacy.mechanisms.integers import IntegerNoise
 
 ORDERS = [*(1 + tenth / 10 for tenth in range(1, 1000)), *range(101, 257), 512, 1024, 2048]
@@ -66,29 +66,38 @@ class RenyiAccountant(rdp.RdpAccountant):
         return error
 
 
-def epsilon(event: dp.DpEvent, delta: float, ask: Ask | None = None) -> Any:
-    """ε at δ, or what an accountant is asked that has composed the event.
+def accountant(event: dp.DpEvent, orders: Sequence[float] = ()) -> RenyiAccountant:
+    """The one that has composed an event, at these orders, or at all of its kind.
 
     Raises:
         PrivacyError: the event is none that Rényi divergences are known of.
     """
     fixed = event != without((dp.SampledWithoutReplacementDpEvent,), event)
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    orders: list[float] = FEW_ORDERS if fixed else ORDERS
+    orders = orders or (FEW_ORDERS if fixed else ORDERS)
     if has_integer_noise(event):  # which is bounded at whole orders alone
-        return spent(RenyiAccountant([order for order in orders if order == int(order)], relation), event, delta, ask)
-    if ask is not None:
-        return spent(RenyiAccountant(orders, relation), event, delta, ask)
-    return _least_over_orders(event, delta, relation)
+        orders = [order for order in orders if order == int(order)]
+    found: RenyiAccountant = compose(RenyiAccountant(orders, relation), event)
+    return found
 
 
-def _least_over_orders(event: dp.DpEvent, delta: float, relation: Any) -> float:
+def epsilon(event: dp.DpEvent, delta: float) -> float:
+    """ε at δ.
+
+    Raises:
+        PrivacyError: as ``accountant``.
+    """
+    if has_integer_noise(event):
+        return float(accountant(event).get_epsilon(delta))
+    return _least_over_orders(event, delta)
+
+
+def _least_over_orders(event: dp.DpEvent, delta: float) -> float:
     """The least bound that any of the orders gives, without asking all of them: as the order grows, the bound falls and
     then rises. Each is valid, so one that is missed would cost tightness and nothing else. Large ones take longest."""
 
     def least_of(orders: Sequence[float]) -> tuple[float, float]:
-        composed = RenyiAccountant(orders, relation)
-        bound, order = spent(composed, event, delta, lambda one: one.get_epsilon_and_optimal_order(delta))
+        bound, order = accountant(event, orders).get_epsilon_and_optimal_order(delta)
         return float(bound), float(order)
 
     far, found = ORDERS[::32], list[tuple[float, float]]()
