@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from murmura.aggregation.product_space import ProductSpace
@@ -23,9 +24,9 @@ from murmura.privacy import (
 )
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation, noised
-from murmura.privacy.pending import PendingCohort
 from murmura.runs.names import PENDING
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
 
 _NORM, _VELOCITY = "norm", "velocity"  # in the server's store
+_secret_cohorts = partial(Journal, what="journal of secret cohorts")
 
 
 def plan(config: DPFedAvgConfig, sites: int) -> PrivacyPlan:
@@ -82,12 +84,23 @@ def draw(sampler: Sampler, sites: list[str], entropy: Entropy) -> list[str]:
     return [sites[index] for index in chosen]
 
 
-def _cohort(server: Server, account: Account, sites: list[str], entropy: Entropy) -> list[str]:
-    """A round's cohort; where it is secret, the one that a stopped round had drawn and released nothing with."""
+def cohort_of(server: Server, account: Account, sites: list[str], entropy: Entropy) -> list[str]:
+    """A round's cohort; where it is secret, it is kept from when it is drawn until something is released with it.
+
+    ε counts on samples that nothing has chosen among. Where a round stops since a site that was drawn does not answer,
+    and is repeated with a fresh sample, only samples without that site would ever be released: of ten sites of which
+    eight are gone, always the same two. So a round that is repeated has the sample that it had, unless that was
+    released: then it is spent, and the repeated round counts as another one, with a sample of its own.
+
+    Raises:
+        CheckpointError: it could not be kept, so that nobody may be asked.
+    """
     if not account.plan.has_secret_cohort:
         return draw(account.plan.sampler, sites, entropy)
-    pending = server.journal(PENDING, PendingCohort)
-    return pending.sample(len(account.ledger.rounds), lambda: draw(account.plan.sampler, sites, entropy))
+    kept, released = server.journal(PENDING, _secret_cohorts), len(account.ledger.rounds)
+    if not kept.lines or kept.lines[-1]["released"] != released:
+        kept.append({"released": released, "units": draw(account.plan.sampler, sites, entropy)})
+    return list(kept.lines[-1]["units"])
 
 
 class DPFedAvg(SiteLevel):
@@ -130,13 +143,13 @@ class DPFedAvg(SiteLevel):
     def lead(self, server: Server, fleet: Fleet) -> None:
         followed = plan(self.config, len(fleet.sites))
         account = Account(server, followed, self.config.accountant)
-        server.journal(PENDING, PendingCohort)  # refused now, if at all
+        server.journal(PENDING, _secret_cohorts)  # refused now, if at all
         sampler, clipping, noise = followed.sampler, followed.clipping, followed.noise
         expected = sampler.expected(len(fleet.sites))  # m
         for round in server.rounds(self.config.rounds):
             entropy = self.entropy(server, round)
             norm = server.store.get(_NORM, self.config.clip_norm)
-            cohort = _cohort(server, account, fleet.sites, entropy)
+            cohort = cohort_of(server, account, fleet.sites, entropy)
             total, balance, seen = self.gather(server, cohort, norm, round)
             noisy = noise.add(total, norm, entropy)
             seen += Observation(1, len(cohort), len(fleet.sites), is_secret=entropy.is_secret)
