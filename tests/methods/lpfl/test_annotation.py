@@ -8,20 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.measure.ensemble import soft_labels
-from murmura.methods.lpfl.annotation import Due, Schedule, Selection, targets
+from murmura.methods.lpfl.annotation import choose, due, forced, reads_scores, targets
+from murmura.methods.lpfl.config import LPFLConfig
 from murmura.streams import Stream
 
 STREAM = Stream(0) / "annotate"
-PAPER = Schedule(events=4, share=0.25, gate=0.7, force_complete=True)
 # Likeliest labels 0 0 1 0 1 2, and how sure: .9 .6 .8 .6 .5 .4
 SIX = np.array([[0.9, 0.1, 0], [0.6, 0.4, 0], [0.2, 0.8, 0], [0.6, 0.3, 0.1], [0.5 - 1e-3, 0.5, 0], [0.3, 0.3, 0.4]])
 
 
-def taken(schedule, first, accuracies):
+def options(events=4, **given):
+    """Of a run with so many events, also such as would be refused since others make them idle."""
+    return LPFLConfig.model_construct(rounds=events + 1, **given)
+
+
+def taken(config, first, accuracies):
     """How many texts each event takes of a pool."""
     left, counts = first, []
     for event, accuracy in enumerate(accuracies, start=1):
-        counts.append(schedule.due(event, accuracy, first, left).count)
+        counts.append(due(config, event, accuracy, first, left))
         left -= counts[-1]
     return counts
 
@@ -39,7 +44,7 @@ def taken(schedule, first, accuracies):
     ],
 )
 def test_a_quarter_of_the_first_pool_an_event(accuracies, counts):
-    assert taken(PAPER, 100, accuracies) == counts
+    assert taken(LPFLConfig(), 100, accuracies) == counts
 
 
 @pytest.mark.parametrize(
@@ -54,17 +59,17 @@ def test_a_quarter_of_the_first_pool_an_event(accuracies, counts):
     ],
 )
 def test_shares_of_pools_of_any_size(first, share, counts):
-    assert taken(Schedule(4, share, 0.7, force_complete=True), first, [0.8] * 4) == counts
+    assert taken(options(chunk=share), first, [0.8] * 4) == counts
 
 
 def test_without_completion_the_gate_holds_to_the_end():
-    schedule = Schedule(4, 0.25, 0.7, force_complete=False)
-    assert taken(schedule, 100, [0.5, 0.8, 0.8, 0.5]) == [0, 25, 25, 0]
-    assert taken(schedule, 100, [0.5, 0.8, 0.8, 0.8]) == [0, 25, 25, 25]
+    config = options(force_complete=False)
+    assert taken(config, 100, [0.5, 0.8, 0.8, 0.5]) == [0, 25, 25, 0]
+    assert taken(config, 100, [0.5, 0.8, 0.8, 0.8]) == [0, 25, 25, 25]
 
 
 def test_a_gate_of_zero_is_none():
-    assert taken(Schedule(4, 0.25, 0.0, force_complete=False), 100, [0.0] * 4) == [25] * 4
+    assert taken(options(gate=0.0, force_complete=False), 100, [0.0] * 4) == [25] * 4
 
 
 @given(
@@ -79,15 +84,15 @@ def test_a_gate_of_zero_is_none():
 def test_a_pool_is_annotated_completely_and_once_whatever_the_gate_does(
     first, accuracies, share, select, threshold, complete, seed
 ):
-    schedule, selection = Schedule(len(accuracies), share, 0.7, complete), Selection(select, threshold)
+    config = options(len(accuracies), chunk=share, force_complete=complete, select=select, threshold=threshold)
     pool, annotated = list(range(first)), []
     everyone = np.random.default_rng(seed).dirichlet([1, 1, 1], first).reshape(first, 3)
     for event, accuracy in enumerate(accuracies, start=1):
-        due = schedule.due(event, accuracy, first, len(pool))
-        labels = everyone[pool] if selection.reads_scores(due) else None
-        chosen = selection.choose(due, len(pool), Stream(seed) / event, labels)
-        assert chosen == sorted(set(chosen)) and len(chosen) <= due.count
-        if accuracy <= 0.7 and not due.forced:
+        count = due(config, event, accuracy, first, len(pool))
+        labels = everyone[pool] if reads_scores(config, event, count) else None
+        chosen = choose(config, event, count, len(pool), Stream(seed) / event, labels)
+        assert chosen == sorted(set(chosen)) and len(chosen) <= count
+        if accuracy <= 0.7 and not forced(config, event):
             assert not chosen
         annotated += [pool[index] for index in chosen]
         pool = [text for index, text in enumerate(pool) if index not in set(chosen)]
@@ -118,45 +123,45 @@ def test_a_pool_is_annotated_completely_and_once_whatever_the_gate_does(
     ],
 )
 def test_which_texts_an_event_takes(select, threshold, count, chosen):
-    selection = Selection(select, threshold)
-    assert selection.reads_scores(Due(count))
-    assert selection.choose(Due(count), 6, STREAM, SIX) == chosen
+    config = options(select=select, threshold=threshold)
+    assert reads_scores(config, 1, count)
+    assert choose(config, 1, count, 6, STREAM, SIX) == chosen
 
 
 def test_labels_as_likely_as_each_other_go_by_order():
     even = np.full((3, 2), 0.5)
-    assert Selection("confidence").choose(Due(2), 3, STREAM, even) == [0, 1]
-    assert Selection("balanced").choose(Due(2), 3, STREAM, even) == [0, 1]  # all are taken for label 0
+    assert choose(options(select="confidence"), 1, 2, 3, STREAM, even) == [0, 1]
+    assert choose(options(select="balanced"), 1, 2, 3, STREAM, even) == [0, 1]  # all are taken for label 0
 
 
 def test_a_random_choice_is_fair_and_its_streams_own():
-    selection, due = Selection(), Due(5)
-    assert not selection.reads_scores(due)
-    chosen = [selection.choose(due, 20, STREAM / trial) for trial in range(400)]
-    assert chosen[0] == selection.choose(due, 20, STREAM / 0) != chosen[1]
+    config = options()
+    assert not reads_scores(config, 1, 5)
+    chosen = [choose(config, 1, 5, 20, STREAM / trial) for trial in range(400)]
+    assert chosen[0] == choose(config, 1, 5, 20, STREAM / 0) != chosen[1]
     counts = Counter(index for one in chosen for index in one)
     assert len(counts) == 20 and all(60 < count < 140 for count in counts.values())  # 100 expected, σ = 8.7
-    among = [selection.choose(Due(1), 6, STREAM / trial, None) for trial in range(50)]
+    among = [choose(config, 1, 1, 6, STREAM / trial, None) for trial in range(50)]
     assert {len(one) for one in among} == {1}
 
 
 def test_a_random_choice_among_sure_texts():
-    selection = Selection("random", 0.55)
-    chosen = [selection.choose(Due(2), 6, STREAM / trial, SIX) for trial in range(50)]
+    config = options(threshold=0.55)
+    chosen = [choose(config, 1, 2, 6, STREAM / trial, SIX) for trial in range(50)]
     assert {len(one) for one in chosen} == {2}
     assert {index for one in chosen for index in one} == {0, 1, 2, 3}
 
 
 def test_the_last_event_takes_the_unsure_too_and_reads_no_scores():
-    selection, due = Selection("confidence", 0.99), Due(6, forced=True)
-    assert not selection.reads_scores(due)
-    assert selection.choose(due, 6, STREAM) == [0, 1, 2, 3, 4, 5]
+    config = options(select="confidence", threshold=0.99)
+    assert not reads_scores(config, 4, 6) and reads_scores(config, 3, 6)
+    assert choose(config, 4, 6, 6, STREAM) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("labels", [None, SIX[:5]])
 def test_a_choice_by_scores_needs_those_of_the_pool(labels):
     with pytest.raises(ValueError, match="for a pool of 6 texts"):
-        Selection("confidence").choose(Due(2), 6, STREAM, labels)
+        choose(options(select="confidence"), 1, 2, 6, STREAM, labels)
 
 
 # ---- what their labels are ------------------------------------------------------------------------------------------

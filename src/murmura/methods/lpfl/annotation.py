@@ -7,118 +7,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from murmura.measure.ensemble import soft_labels
-from murmura.methods.lpfl.config import Select
+from murmura.methods.lpfl.config import LPFLConfig
 from murmura.streams import Stream
 
 _ROUNDING = 1e-9  # 0.07 · 100 is a little more than 7 in binary, and makes 7 texts all the same
 
 
-@dataclass(frozen=True)
-class Due:
-    """What an event takes of a pool.
-
-    Attributes:
-        count: most texts.
-        forced: that is all that is left, sure or not.
-    """
-
-    count: int
-    forced: bool = False
+def forced(config: LPFLConfig, event: int) -> bool:
+    """Whether an event takes all that is left, sure or not, and whatever the gate says: the last one may."""
+    return config.force_complete and event == config.events
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How many texts of a site's pool each event annotates; there is an event between any two rounds.
-
-    Args:
-        events: how many there are, numbered from 1.
-        share: of the first pool that an event takes, rounded up; not of what is left, so that four quarters make a
-            whole.
-        gate: the accuracy of the global model that must be exceeded; 0 for no gate.
-        force_complete: the last event takes all that is left, even if the gate is closed.
-    """
-
-    events: int
-    share: float
-    gate: float
-    force_complete: bool
-
-    def takes(self, event: int, accuracy: float) -> bool:
-        """Whether an event annotates anything after a round that ended with a model of this accuracy."""
-        return self._forced(event) or self.opens(accuracy)
-
-    def opens(self, accuracy: float) -> bool:
-        """Whether a model of this accuracy passes the gate."""
-        return self.gate == 0 or accuracy > self.gate
-
-    def _forced(self, event: int) -> bool:
-        return self.force_complete and event == self.events
-
-    def due(self, event: int, accuracy: float, first: int, left: int) -> Due:
-        """What an event takes of a pool.
-
-        Args:
-            event: its number.
-            accuracy: of the global model on the server's validation set, in [0, 1].
-            first: how many texts the site's pool had before any event.
-            left: how many it still has.
-        """
-        if self._forced(event):
-            return Due(left, forced=True)
-        if not self.takes(event, accuracy):
-            return Due(0)
-        return Due(min(left, math.ceil(self.share * first - _ROUNDING)))
+def opens(config: LPFLConfig, accuracy: float) -> bool:
+    """Whether a model of this accuracy passes the gate."""
+    return config.gate == 0 or accuracy > config.gate
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Which texts an event takes.
+def takes(config: LPFLConfig, event: int, accuracy: float) -> bool:
+    """Whether an event annotates anything after a round that ended with a model of this accuracy."""
+    return forced(config, event) or opens(config, accuracy)
+
+
+def due(config: LPFLConfig, event: int, accuracy: float, first: int, left: int) -> int:
+    """How many texts of a site's pool an event takes at most; there is an event between any two rounds. A share is one
+    of the first pool, rounded up, and not of what is left, so that four quarters make a whole.
 
     Args:
-        select: ``random``; ``confidence``: those whose likeliest label is most probable; ``balanced``: those too, but
-            taking the model's labels in turn, so that each label gets as equal a share as possible.
-        threshold: a text whose likeliest label is less probable is not taken; None: any may be.
+        event: its number, from 1.
+        accuracy: of the global model on the server's validation set, in [0, 1].
+        first: how many texts the site's pool had before any event.
+        left: how many it still has.
     """
+    if forced(config, event):
+        return left
+    return min(left, math.ceil(config.share * first - _ROUNDING)) if opens(config, accuracy) else 0
 
-    select: Select = "random"
-    threshold: float | None = None
 
-    def reads_scores(self, due: Due) -> bool:
-        """Whether the whole pool must be scored in order to choose; if not, only the chosen texts need to be."""
-        return not due.forced and due.count > 0 and (self.select != "random" or self.threshold is not None)
+def reads_scores(config: LPFLConfig, event: int, count: int) -> bool:
+    """Whether the whole pool must be scored in order to choose so many; if not, only the chosen texts need to be."""
+    return not forced(config, event) and count > 0 and (config.select != "random" or config.threshold is not None)
 
-    def choose(self, due: Due, left: int, stream: Stream, labels: np.ndarray | None = None) -> list[int]:
-        """Indices in the pool of the texts to annotate, ascending.
 
-        Args:
-            due: how many; fewer are chosen if fewer are above the threshold.
-            left: how many texts the pool has.
-            stream: for ``random``.
-            labels: float [left, labels], the model's distribution for each text; not needed unless ``reads_scores``.
-                Ties are broken by place in the pool, and between labels by their order.
+def choose(
+    config: LPFLConfig, event: int, count: int, left: int, stream: Stream, labels: np.ndarray | None = None
+) -> list[int]:
+    """Indices in the pool of the texts that an event annotates, ascending.
 
-        Raises:
-            ValueError: labels are needed and missing, or not those of the pool.
-        """
-        if due.forced or not due.count:
-            return list(range(left)) if due.forced else []
-        if not self.reads_scores(due):
-            return sorted(stream.python().sample(range(left), min(due.count, left)))
-        if labels is None or len(labels) != left:
-            raise ValueError(f"no distributions over labels for a pool of {left} texts")
-        sure = labels.max(axis=1) if left else np.zeros(0)
-        able = [index for index in range(left) if self.threshold is None or sure[index] >= self.threshold]
-        if self.select == "random":
-            return sorted(stream.python().sample(able, min(due.count, len(able))))
-        order = sorted(able, key=lambda index: (-sure[index], index))
-        if self.select == "balanced":
-            order = _in_turn(order, labels.argmax(axis=1))
-        return sorted(order[: due.count])
+    Args:
+        count: how many are ``due``; fewer are chosen if fewer are above the threshold.
+        left: how many texts the pool has.
+        stream: for ``random``.
+        labels: float [left, labels], the model's distribution for each text; not needed unless ``reads_scores``. Ties
+            are broken by place in the pool, and between labels by their order.
+
+    Raises:
+        ValueError: labels are needed and missing, or not those of the pool.
+    """
+    if forced(config, event):
+        return list(range(left))
+    if not reads_scores(config, event, count):
+        return sorted(stream.python().sample(range(left), min(count, left)))
+    if labels is None or len(labels) != left:
+        raise ValueError(f"no distributions over labels for a pool of {left} texts")
+    sure = labels.max(axis=1) if left else np.zeros(0)
+    able = [index for index in range(left) if config.threshold is None or sure[index] >= config.threshold]
+    if config.select == "random":
+        return sorted(stream.python().sample(able, min(count, len(able))))
+    order = sorted(able, key=lambda index: (-sure[index], index))
+    if config.select == "balanced":
+        order = _in_turn(order, labels.argmax(axis=1))
+    return sorted(order[:count])
 
 
 def _in_turn(order: Sequence[int], taken_for: np.ndarray) -> list[int]:

@@ -20,7 +20,7 @@ from murmura.federation.wire.sums import misfit
 from murmura.measure.ensemble import ensemble, soft_labels
 from murmura.measure.labelled import pattern_scores, validated, weigh
 from murmura.methods.averaging import Averaging
-from murmura.methods.lpfl.annotation import Schedule, Selection, targets
+from murmura.methods.lpfl.annotation import choose, due, opens, reads_scores, takes, targets
 from murmura.methods.lpfl.config import LPFLConfig
 from murmura.runs.names import CLASSIFIER
 from murmura.runs.schema import PatternWeights
@@ -61,11 +61,6 @@ class LPFL(Averaging):
     def verbs(self) -> list[str]:
         return ["train", "annotate"] if self.config.annotate else ["train"]
 
-    @property
-    def _schedule(self) -> Schedule:
-        c = self.config
-        return Schedule(c.events, c.share, c.gate, c.force_complete)
-
     def check(self, site: str, records: Sequence[Any]) -> None:
         known = self._begins_with(records)
         if not known:
@@ -80,7 +75,7 @@ class LPFL(Averaging):
         known, found = self._begins_with(part.records), super().forecast(part)
         first = left = len(part.records) - known
         for event in range(1, min(part.round, self.config.events + 1)):
-            left -= self._schedule.due(event, 1.0, first, left).count  # as if the gate were always open
+            left -= due(self.config, event, 1.0, first, left)  # as if the gate were always open
         trained_on = known + first - left
         # To annotate, the new global adapter goes down too.
         down = found.down + (part.down if part.round <= self.config.events else 0)
@@ -118,7 +113,7 @@ class LPFL(Averaging):
     def _event(self, server: Server, fleet: Fleet, event: int, accuracy: float | None, weights: list[float]) -> None:
         """Let every site annotate a part of its pool with the new global model."""
         gate, measured = self.config.gate, accuracy or 0.0
-        if not self._schedule.takes(event, measured):
+        if not takes(self.config, event, measured):
             server.event(
                 f"the gate kept sites from annotating: validation accuracy {measured:.3g} is not above {gate:g}"
             )
@@ -135,7 +130,7 @@ class LPFL(Averaging):
             server.note("pseudo_accuracy", right / known)
             server.note("pseudo_accuracy_n", known)
         # Without a validation set nobody knows what the gate would have done.
-        if annotated and accuracy is not None and not self._schedule.opens(accuracy):
+        if annotated and accuracy is not None and not opens(self.config, accuracy):
             server.event(
                 f"all {annotated} texts left were annotated by a model of validation accuracy {accuracy:.3g}, which "
                 f"the gate ({gate:g}) would have kept from it"
@@ -166,23 +161,23 @@ class LPFL(Averaging):
         """Give a part of each site's pool the labels that the global model gives it; texts and labels stay here."""
         for site in cohort.sites:  # of which one may have missed all training
             self._begin(cohort, site)
+        c, event, streams = self.config, ask["event"], cohort.streams("annotate")
         pools: list[list[int]] = [site.store[_POOL] for site in cohort.sites]
-        due = [
-            self._schedule.due(ask["event"], ask["accuracy"], site.store[_FIRST], len(pool))
+        counts = [
+            due(c, event, ask["accuracy"], site.store[_FIRST], len(pool))
             for site, pool in zip(cohort.sites, pools, strict=True)
         ]
-        selection, streams = Selection(self.config.select, self.config.threshold), cohort.streams("annotate")
         # Where the choice needs no scores, only chosen texts are read.
         read = [
-            list(range(len(pool))) if selection.reads_scores(one) else selection.choose(one, len(pool), stream)
-            for one, pool, stream in zip(due, pools, streams, strict=True)
+            list(range(len(pool))) if reads_scores(c, event, count) else choose(c, event, count, len(pool), stream)
+            for count, pool, stream in zip(counts, pools, streams, strict=True)
         ]
         found = self._scores(cohort, ask, [[pool[i] for i in some] for pool, some in zip(pools, read, strict=True)])
         replies = []
-        for site, one, stream, some, scores in zip(cohort.sites, due, streams, read, found, strict=True):
+        for site, count, stream, some, scores in zip(cohort.sites, counts, streams, read, found, strict=True):
             chosen = some
-            if selection.reads_scores(one):
-                chosen = selection.choose(one, len(some), stream, soft_labels(scores, self.config.temperature))
+            if reads_scores(c, event, count):
+                chosen = choose(c, event, count, len(some), stream, soft_labels(scores, c.temperature))
                 scores = scores[chosen]
             replies.append(self._keep(cohort, site, chosen, scores))
         return replies
