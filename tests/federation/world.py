@@ -22,7 +22,7 @@ from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.monitor import Monitor
-from murmura.measure.verbs import Measuring
+from murmura.measure.verbs import MeasurementPlan, Measuring
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.folder import RunFolder
 from murmura.streams import Stream
@@ -73,9 +73,26 @@ def evaluation_set(sample=2, heldout=3):
     return EvaluationSet(INSTRUCTION, [replace(first, output=first.output.split()[0]), *others], sample=sample)
 
 
+EVERYTHING = MeasurementPlan(
+    EvaluationConfig.model_construct(
+        attacks=True, memorisation=True, sample=1000, attack_records=1000, choices=True, benchmarks=True
+    ),
+    rounds=1000,
+    personal=True,
+    uploads=True,
+    planted=True,
+)
+"""Whatever there is to measure."""
+
+
+def measuring(task=INSTRUCTION, members=lambda site, stream: site.records):
+    """The verbs of a run that measures it."""
+    return Measuring(task, members, EVERYTHING)
+
+
 def verbs_of(method, task=INSTRUCTION):
     """All that sites can be asked for in a run of a method on a kind of record."""
-    return [method, Membership(task.kind, counts=True), Measuring(task, method.members)]
+    return [method, Membership(task.kind, counts=True), measuring(task, method.members)]
 
 
 def connect(engine, sites, method, runtime, stream, task=INSTRUCTION):

@@ -6,6 +6,7 @@ import pytest
 
 from murmura.data.records import Choice, Instruction
 from murmura.errors import RefusedError
+from murmura.federation.method import Method
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.wire.messages import Ask, decode, encode
 from murmura.measure.benchmarks import GSM8K
@@ -19,20 +20,20 @@ from murmura.measure.verbs import MeasurementPlan, Measuring
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION
 from murmura.training.adapter import is_same
-from tests.federation.world import instructions, make_sites, make_workbench
+from tests.federation.world import instructions, make_sites, make_workbench, measuring
 from tests.training.helpers import random_state
 
 
 def test_all_its_verbs_only_measure():
-    measuring = Measuring(INSTRUCTION)
-    assert measuring.verb_names() == ["assess", "attack", "memorise"]
-    assert all(measuring.declaration(name).measures for name in measuring.verb_names())
+    verbs = measuring()
+    assert sorted(verbs.verbs()) == verbs.verb_names() == ["assess", "attack", "memorise"]
+    assert all(verbs.declaration(name).measures for name in verbs.verb_names())
 
 
 @pytest.mark.parametrize(("personal", "uploads"), [(False, False), (False, True), (True, False)])
 def test_of_what_an_attack_may_release_a_run_declares_what_it_measures(personal, uploads):
     measured = MeasurementPlan(EvaluationConfig(attacks=True), 2, personal=personal, uploads=uploads, planted=False)
-    released = set(Measuring(INSTRUCTION, measured=measured).releases("attack"))
+    released = set(Measuring(INSTRUCTION, Method.members, measured).releases("attack"))
     assert released == {"tally", *["others"] * personal, *["upload_tally"] * uploads}
 
 
@@ -42,7 +43,7 @@ def cohort(tokenizer):
 
 
 def answers(cohort, verb, **shared):
-    return {reply.site: reply.fields for reply in getattr(Measuring(INSTRUCTION), verb)(cohort, Ask(verb, 1, shared))}
+    return {reply.site: reply.fields for reply in getattr(measuring(), verb)(cohort, Ask(verb, 1, shared))}
 
 
 def test_memorise_completes_as_many_records_as_there_are(cohort):
@@ -103,7 +104,7 @@ def test_members_are_what_the_method_says(cohort, public):
     adapter = random_state(cohort.runtime.bank, 0, scale=1.0)
     [seen] = public.seen(cohort.runtime, [adapter])
     ask = Ask("attack", 1, {"adapter": adapter, "records": 5, "cuts": seen.cuts})
-    found = Measuring(INSTRUCTION, lambda site, stream: site.records[:1]).attack(cohort, ask)
+    found = measuring(members=lambda site, stream: site.records[:1]).attack(cohort, ask)
     assert [reply["tally"]["error zone"].sum().item() for reply in found] == [1, 1]
 
 
@@ -113,7 +114,7 @@ def test_attack_counts_uploads_beside_the_global_adapter(cohort, public):
     alone = counted(cohort, adapter=upload, records=2, cuts=of_upload.cuts)["site-0"]["tally"]
     each = {"site-0": {"upload": upload, "upload_records": 2, "upload_cuts": of_upload.cuts}, "site-1": {"records": 0}}
     ask = Ask("attack", 1, {"adapter": adapter, "records": 2, "cuts": of_adapter.cuts}, each)
-    one, two = Measuring(INSTRUCTION).attack(cohort, ask)
+    one, two = measuring().attack(cohort, ask)
     assert one.fields.keys() == {"tally", "upload_tally"} and two.fields == {}
     assert is_same(one["upload_tally"], alone)
 

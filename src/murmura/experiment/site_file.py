@@ -20,10 +20,10 @@ from murmura.personal.verbs import Personalising
 from murmura.privacy.budget import BudgetConfig
 from murmura.privacy.guarantee import Guarantee
 from murmura.runs.names import SITE_FILE
-from murmura.tasks import TASKS
 from murmura.units import bound, listing
 
-_MEASURING = (*Measuring(TASKS["instruction"]).verb_names(), Personalising.personalise.__name__)
+_VERBS = (Measuring.assess, Measuring.attack, Measuring.memorise, Personalising.personalise)
+_MEASURING = tuple(verb.__name__ for verb in _VERBS)
 _MANY = 1000  # sites, where all are in every round: their number is in no ε of such a run
 
 

@@ -111,10 +111,6 @@ class _Job:
         return {"tally": tallies(own, points, apart), "others": tallies(others, points, public)}
 
 
-def _all_records(site: Site, stream: Stream) -> Sequence[Any]:
-    return site.records
-
-
 class Measuring(Verbs):
     """What the monitor asks of sites.
 
@@ -123,42 +119,28 @@ class Measuring(Verbs):
     Args:
         task: the kind of record that the run is about.
         members: which records of a site the run's method trains on as they are.
-        measured: what the run measures; None: whatever there is.
+        measured: what the run measures.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        members: Callable[[Site, Stream], Sequence[Any]] = _all_records,
-        measured: MeasurementPlan | None = None,
-    ) -> None:
+    def __init__(self, task: Task, members: Callable[[Site, Stream], Sequence[Any]], measured: MeasurementPlan) -> None:
         self.task, self._members, self._measured = task, members, measured
         self._reader = Reader(task.token_scores)
 
     def verbs(self) -> list[str]:
-        return super().verbs() if self._measured is None else list(self._measured.verbs)
+        return list(self._measured.verbs)
 
     def releases(self, name: str) -> Mapping[str, Release]:
-        declared, measured = super().releases(name), self._measured
-        if measured is None:
-            return declared
-        absent = {"upload_tally"} if not measured.uploads else set()
-        absent |= {"others"} if not measured.personal else set()
-        return {field: release for field, release in declared.items() if field not in absent}
+        absent = {"upload_tally"} if not self._measured.uploads else set()
+        absent |= {"others"} if not self._measured.personal else set()
+        return {field: release for field, release in super().releases(name).items() if field not in absent}
 
     def reads(self, records: int, training: LocalTraining) -> int:
-        if self._measured is None:
-            return records
         options, asked = self._measured.evaluation, self._measured.verbs
         counts = {"attack": options.attack_records * (1 + self._measured.uploads), "memorise": options.sample}
         return min(records, sum(counts.get(verb, 0) for verb in asked))
 
-    def _require(self, verb: str, given: Mapping[str, Any]) -> None:
-        if self._measured is not None:
-            self._measured.require(verb, given)
-
     def answers(self, name: str) -> int | None:
-        return None if self._measured is None else self._measured.verbs[name]
+        return self._measured.verbs[name]
 
     @verb(
         releases={
@@ -180,7 +162,7 @@ class Measuring(Verbs):
         jobs: list[_Job] = []
         for site in cohort.sites:
             given, stream = ask.payload(site.name), member_stream(cohort.stream, site.name)
-            self._require("attack", given)
+            self._measured.require("attack", given)
             public = brought(site, self.task, "attack", given.get("nonmembers", ()))
             members = self._attacked(cohort, site, given)
             for prefix, name in (("", "adapter"), ("upload_", "upload")):
@@ -216,7 +198,7 @@ class Measuring(Verbs):
         """
         drawn = []
         for site, count in zip(cohort.sites, cohort.given(ask, "records"), strict=True):
-            self._require("memorise", ask.payload(site.name))
+            self._measured.require("memorise", ask.payload(site.name))
             members = self._attacked(cohort, site, ask.payload(site.name))
             rng = (cohort.stream / "memorise" / site.name).python()
             drawn.append(rng.sample(members, min(count, len(members))))
@@ -242,7 +224,7 @@ class Measuring(Verbs):
         ``adapter`` holds the factors that are not personal, where an aggregation rule leaves some.
         """
         for site in cohort.sites:
-            self._require("assess", ask.payload(site.name))
+            self._measured.require("assess", ask.payload(site.name))
         public = EvaluationSet.from_payload(self.task, ask)
         for site in cohort.sites:
             records = (*public.heldout, *public.nonmembers)
