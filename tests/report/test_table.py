@@ -9,7 +9,7 @@ from murmura import report
 from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
 from murmura.measure.statistics import Estimate
-from murmura.privacy.standing import rounded
+from murmura.privacy.reported import rounded
 from murmura.report.guarantee import scope
 from murmura.report.table import Cell, columns
 from murmura.runs.folder import RunFolder

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from murmura.errors import PrivacyError
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.reported import ReportedEpsilons
+from murmura.privacy.reported import ReportedEpsilons, told
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.centres import cluster
 from murmura.retrieval.noisy import noisy_centres, plan_of
@@ -93,15 +92,7 @@ def answer(
         )
     kept = found.sizes >= config.smallest_cluster
     centres, sizes = torch.from_numpy(found.points[kept]), torch.from_numpy(found.sizes[kept])
-    return {"centres": centres, "sizes": sizes, "privacy": _spent(ledger)}
-
-
-def _spent(ledger: PrivacyLedger) -> dict[str, Any]:
-    """What a site says of its ε, which does not depend on how many records it has, and in how many answers."""
-    try:
-        return {"epsilon": ledger.epsilon().value, "refused": None, "answers": len(ledger.rounds)}
-    except PrivacyError as error:
-        return {"epsilon": None, "refused": str(error)}
+    return {"centres": centres, "sizes": sizes, "privacy": told(ledger)}
 
 
 def reported(server: Server) -> ReportedEpsilons:

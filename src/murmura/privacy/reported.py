@@ -1,4 +1,4 @@
-"""What sites with ledgers of their own have reported of them to the server.
+"""What sites with ledgers of their own report of them to the server, and what that keeps.
 
 A site that is asked may have answered, though nothing of it has arrived here: too late, cut off, or refused. So from
 the ask on, what that costs counts, and what the site has reported before is not enough.
@@ -11,15 +11,53 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
 from murmura.privacy.journal import Journal
 from murmura.units import listing
 
+if TYPE_CHECKING:
+    from murmura.privacy.ledger import PrivacyLedger
+
 _WHAT = "journal of the ε that sites have reported"
 _NOTHING = {"epsilon": 0.0, "refused": None}
 _LONGEST = 500  # characters that are kept of a site's reason
+_STEP = 1.25  # between one ε that is told of sites' records and the next
+
+
+def target_of(method: Mapping[str, Any], unit: str) -> float | None:
+    """The ε that each site's noise was made for.
+
+    Args:
+        method: the options of a run's method.
+        unit: what it protects.
+
+    Returns:
+        None where noise was given, or protects whole sites: then their ε follows from nothing that is a secret.
+    """
+    target = method.get("epsilon")
+    return float(target) if target and unit == "record" else None
+
+
+def rounded(epsilon: float, target: float | None) -> float:
+    """An ε as it may be told. Where a site's noise was made for a ``target``, it is rounded up to that or to the target
+    times a power of 1.25: the exact one follows from how many records the site has, which is nobody's business."""
+    if target is None or not 0 < epsilon < math.inf:
+        return epsilon
+    power = math.ceil(math.log(epsilon / target, _STEP) - 1e-9)
+    while target * _STEP**power < epsilon:
+        power += 1
+    return target * _STEP**power
+
+
+def told(ledger: PrivacyLedger, accountant: str = "best", target: float | None = None) -> dict[str, Any]:
+    """What a site says of its ledger: its ε so far, ``rounded``, or why there is none; and in how many answers."""
+    try:
+        spent = ledger.epsilon(accountant).value
+    except PrivacyError as error:
+        return {"epsilon": None, "refused": str(error)}
+    return {"epsilon": rounded(spent, target), "refused": None, "answers": len(ledger.rounds)}
 
 
 class ReportedEpsilons:

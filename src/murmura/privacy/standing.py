@@ -12,7 +12,7 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.accounting import Epsilon
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.reported import ReportedEpsilons
+from murmura.privacy.reported import ReportedEpsilons, rounded, target_of
 from murmura.privacy.run_ledgers import RunLedgers
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import REPORTED
@@ -21,7 +21,6 @@ from murmura.units import bound
 _TOLD = "by what sites have told, and what is promised where they have not"
 _WITH_OTHERS = "by the privacy ledgers, with those of the runs by which its options were chosen"
 _ELSEWHERE = "the runs by which its options were chosen count too, and the ledgers of this one are with its sites"
-_STEP = 1.25  # between one ε that is told of sites' records and the next
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,7 @@ def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpen
 
 def _epsilon(ledger: PrivacyLedger, method: Mapping[str, Any]) -> float:
     spent = ledger.epsilon(str(method.get("accountant") or "best")).value
-    target = method.get("epsilon")
-    return rounded(spent, float(target)) if target and ledger.plan.unit == "record" else spent
+    return rounded(spent, target_of(method, ledger.plan.unit))
 
 
 def with_others(
@@ -143,8 +141,7 @@ def with_others(
         raise PrivacyError(without_places(error.what, runs), fix=error.fix) from error
     if not math.isfinite(spent.value):
         raise PrivacyError("there is no finite bound")
-    target = method.get("epsilon")
-    told = rounded(spent.value, float(target)) if target and promise["unit"] == "record" else spent.value
+    told = rounded(spent.value, target_of(method, promise["unit"]))
     return replace(spent, value=max(float(promise["epsilon"]), told))
 
 
@@ -165,15 +162,3 @@ def without_places(text: str, runs: Iterable[RunLedgers]) -> str:
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(name, Path(name).name) if Path(name).name else text
     return text
-
-
-def rounded(epsilon: float, target: float) -> float:
-    """An ε that may be told of a site whose noise was made for a ``target``: rounded up to the target, or to the target
-    times a power of 1.25. The exact one follows from how many records the site has, which is nobody's business.
-    """
-    if not 0 < epsilon < math.inf:
-        return epsilon
-    power = math.ceil(math.log(epsilon / target, _STEP) - 1e-9)
-    while target * _STEP**power < epsilon:
-        power += 1
-    return target * _STEP**power

@@ -11,7 +11,8 @@ from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import run_ledgers
 from murmura.privacy.composition import ReleasedSteps, at_most, undominated
 from murmura.privacy.curve import Curve
-from murmura.privacy.standing import rounded, standing
+from murmura.privacy.reported import rounded, target_of
+from murmura.privacy.standing import standing
 from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
@@ -199,10 +200,10 @@ def _guarantee(row: Row) -> RowGuarantee | None:
     if not all(every) or len(releases) > _MOST:
         return None
     plan, config = releases[0].plan, row.runs[0].options
-    target = config.get("method", {}).get("epsilon") if plan.unit == "record" else None
+    target = target_of(config.get("method", {}), plan.unit)
     curve = Curve.worst([_curve(release) for release in releases])
     if target:
-        curve = _as_told(curve, float(target))
+        curve = _as_told(curve, target)
     return RowGuarantee(row, curve, plan.delta, _of_a_person(row.runs, config.get("data", {}), releases, target))
 
 
@@ -255,7 +256,7 @@ def _together(releases: tuple[ReleasedSteps, ...], most: int, sites: int, target
     """ε of so many records at each of so many sites, which may be any of them."""
     plan = releases[0].plan
     found = at_most([releases] * sites, plan.delta, plan.adjacency, most).value
-    return bound(rounded(found, float(target)) if target else found)
+    return bound(rounded(found, target))
 
 
 @lru_cache(maxsize=64)

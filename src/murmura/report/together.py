@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from murmura.errors import CheckpointError, PrivacyError
 from murmura.privacy import odometer
+from murmura.privacy.reported import rounded, target_of
 from murmura.privacy.run_ledgers import RunLedgers
-from murmura.privacy.standing import ledgers_of, rounded, without_places
+from murmura.privacy.standing import ledgers_of, without_places
 from murmura.runs.record import RunRecord
 from murmura.units import bound
 
@@ -15,7 +16,7 @@ from murmura.units import bound
 def together(group: Sequence[RunRecord]) -> str:
     """The ε of everything that these runs released, and of what their options were chosen by, by their ledgers; the sum
     of their ε where ledgers are gone."""
-    told, target = [run.last.privacy for run in group], group[0].options["method"].get("epsilon")
+    told = [run.last.privacy for run in group]
     others = any(run.chosen_by or run.beside for run in group)
     count = f"all {len(group)} runs" + " and those that options were chosen by" * others
     ledgers: list[RunLedgers] = []
@@ -29,6 +30,4 @@ def together(group: Sequence[RunRecord]) -> str:
         return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
     except PrivacyError as error:
         return f"{count}: {without_places(error.what, ledgers)}"
-    if target and told[0]["unit"] == "record":
-        found = rounded(found, float(target))
-    return f"{count}: {bound(found)}"
+    return f"{count}: {bound(rounded(found, target_of(group[0].options['method'], told[0]['unit'])))}"

@@ -23,8 +23,7 @@ from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.observation import length
-from murmura.privacy.reported import ReportedEpsilons
-from murmura.privacy.standing import rounded
+from murmura.privacy.reported import ReportedEpsilons, rounded
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import REPORTED
 from murmura.training.adapter import split_residual

@@ -14,8 +14,7 @@ from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.plan import PrivacyPlan
-from murmura.privacy.reported import ReportedEpsilons
-from murmura.privacy.standing import rounded
+from murmura.privacy.reported import ReportedEpsilons, rounded, told
 from murmura.runs.names import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of
@@ -146,18 +145,10 @@ class Guard:
             )
 
     def told(self) -> dict[str, Any]:
-        """What the site says of its privacy: the ε spent so far, or why there is none; and in how many answers.
-
-        Where the noise is made for a target, neither tells how many records the site has: the rate, the noise and the
-        exact ε, which follow from that, are not said. A given noise has an ε that cannot be told without it.
-        """
-        target = self.config.epsilon
-        try:
-            spent = self.ledger.epsilon(self.config.accountant)
-        except PrivacyError as error:
-            return {"epsilon": None, "refused": str(error)}
-        epsilon = spent.value if target is None else rounded(spent.value, target)
-        return {"epsilon": epsilon, "refused": None, "answers": len(self.ledger.rounds)}
+        """What the site says of its privacy. Where the noise is made for a target, that does not tell how many records
+        it has: the rate, the noise and the exact ε, which follow from that, are not said. A given noise has an ε that
+        cannot be told without it."""
+        return told(self.ledger, self.config.accountant, self.config.epsilon)
 
 
 def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
@@ -175,8 +166,7 @@ def _promised(server: Server, config: DPLoRAConfig, times: int) -> float:
         return max(config.epsilon or 0.0, server.promised.spent.value)
     training = server.runtime.training
     plans = [(plan(config, training, size), times * steps_of(size, training)) for size in set(server.sizes.values())]
-    most = max(one.epsilon(steps, config.accountant).value for one, steps in plans)
-    return most if config.epsilon is None else rounded(most, config.epsilon)
+    return rounded(max(one.epsilon(steps, config.accountant).value for one, steps in plans), config.epsilon)
 
 
 def note(server: Server, config: DPLoRAConfig, site: str, figures: Mapping[str, Any] | None, answers: int = 1) -> None:
