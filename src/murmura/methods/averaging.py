@@ -83,13 +83,14 @@ class Averaging(Method):
         return {"adapter": self.weight}
 
     def forecast(self, part: SitePart) -> Forecast:
-        optimizer, own = self.optimizer(), len(part.records)
+        optimizer, traits, own = self.optimizer(), self.traits, len(part.records)
         moments = 2 * len(optimizer.remembers) if optimizer else 0  # float64
+        beside, stays = self.local.sets * part.adapter, traits.personal or traits.pooled
         return Forecast(
             records=own,
             steps=part.steps(own + part.public),
-            down=part.down + self.local.sets * part.adapter,
-            up=part.up + self.local.sets * part.adapter,
+            down=part.down + beside if not stays or (traits.personal and part.first) else 0,
+            up=0 if stays else part.up + beside,
             server_keeps=(self.local.sets + moments) * part.adapter,
             site_keeps=(self.local.site_sets + self.keeps_adapters) * part.adapter,
         )
@@ -110,14 +111,19 @@ class Averaging(Method):
     ) -> None:
         """One round: let sites train from the global adapter, and make what they send the next one.
 
-        Where a sum is all that is needed, the server learns nothing else.
+        Where a sum is all that is needed, the server learns nothing else. Where adapters are personal, sites train
+        their own further, and nothing is combined.
 
         Args:
             verb: one whose replies are those of ``answered``, or like them.
             each: further fields for single sites.
         """
-        asked: dict[str, Any] = {"lr": server.lr(fleet.round), **self.local.sends(server)}
-        asked["refused"] = self._unfit(server, verb)
+        asked: dict[str, Any] = {"lr": server.lr(fleet.round), "refused": self._unfit(server, verb)}
+        if self.traits.personal:
+            for reply in server.ask_personal(verb, cohort, each, **asked):
+                self.note(server, [reply.site], reply.fields)
+            return
+        asked |= self.local.sends(server)
         optimizer = self.optimizer()
         if self.rule.config.is_linear and not self.traits.single_replies and not server.listens:
             like = self.like(server, verb) if self.rule.config.secure else None

@@ -308,7 +308,7 @@ def test_counts_are_a_table_of_what_there_is_to_count():
     server, refused = SimpleNamespace(adapter={"w": torch.zeros(2)}, round=1, lr=lambda _: 0.1), []
     server.ask_personal = lambda *_, **asked: refused.append(asked["refused"]) or ()
     alone, together = made(name="locit-sg"), made(name="fedmit")
-    alone.round(server, SimpleNamespace(round=1), [], {})
+    alone.average(server, SimpleNamespace(round=1), [], "improve_alone", {})
     state = {"adapter": server.adapter, "examples": 1}
     for unfit, fields in ((refused[0], {}), (together._unfit(server, "improve_together"), state)):
         assert unfit(Reply("a", fields | {"loss": None, "counts": {"drafts.kept": 2}})) is None

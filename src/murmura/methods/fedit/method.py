@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from murmura.aggregation.config import ROBUST
-from murmura.federation.forecast import Forecast, SitePart
 from murmura.federation.traits import RULES, AveragingTraits, Combines, Traits
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Metric, verb
@@ -14,8 +12,6 @@ from murmura.methods.averaging import Averaging
 from murmura.training.loop import drawn
 
 if TYPE_CHECKING:
-    from murmura.federation.server.fleet import Fleet
-    from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
     from murmura.training.config import LocalTraining
 
@@ -45,9 +41,6 @@ class Centralised(Averaging):
         no_public_records="all records are in one place, so there is no site to choose public ones for",
     )
 
-    def forecast(self, part: SitePart) -> Forecast:
-        return replace(super().forecast(part), down=0, up=0)
-
 
 class LocalOnly(Averaging):
     """No exchange: the lower bound."""
@@ -61,16 +54,6 @@ class LocalOnly(Averaging):
 
     def verbs(self) -> list[str]:
         return ["train_alone"]
-
-    def forecast(self, part: SitePart) -> Forecast:
-        return replace(super().forecast(part), down=part.down if part.first else 0, up=0)
-
-    def lead(self, server: Server, fleet: Fleet) -> None:
-        for round in server.rounds(self.config.rounds):
-            cohort = fleet.sample(self.config.cohort_size, round)
-            unfit = self._unfit(server, "train_alone")
-            for reply in server.ask_personal("train_alone", cohort, refused=unfit, lr=server.lr(round)):
-                self.note(server, [reply.site], reply.fields)
 
     @verb(releases={"loss": Metric("mean training loss")})
     def train_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:

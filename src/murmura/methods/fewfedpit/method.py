@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,17 +88,9 @@ class WithSynthetic(Averaging):
             cohort = fleet.sample(self.config.sites_per_round, round)
             each = public.draw(server.runtime, cohort, server.stream / "round" / round) if public else {}
             self._without = {}
-            self.round(server, fleet, cohort, each)
+            self.average(server, fleet, cohort, self.verbs()[0], each)
             if self._without:
                 server.event(left_without(self._without, len(cohort), self.instead))
-
-    def round(self, server: Server, fleet: Fleet, cohort: Sequence[str], each: Mapping[str, Payload]) -> None:
-        """Ask a round's sites, and take in what they send.
-
-        Args:
-            each: fields for single sites.
-        """
-        self.average(server, fleet, cohort, self.verbs()[0], each)
 
     def note(self, server: Server, sites: Sequence[str], told: Payload) -> None:
         """Note also which sites are left without synthetic records, and what became of their drafts."""
@@ -256,14 +248,6 @@ class LocIT(FedMIT):
 
     def verbs(self) -> list[str]:
         return ["improve_alone"]
-
-    def forecast(self, part: SitePart) -> Forecast:
-        return replace(super().forecast(part), down=part.down if part.first else 0, up=0)
-
-    def round(self, server: Server, fleet: Fleet, cohort: Sequence[str], each: Mapping[str, Payload]) -> None:
-        unfit = self._unfit(server, "improve_alone")
-        for reply in server.ask_personal("improve_alone", cohort, each, refused=unfit, lr=server.lr(fleet.round)):
-            self.note(server, [reply.site], reply.fields)
 
     @verb(releases={"loss": _JOINT_LOSS, "counts": _COUNTS})
     def improve_alone(self, cohort: Cohort, ask: Ask) -> list[Reply]:
