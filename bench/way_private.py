@@ -8,9 +8,11 @@ from dp import NOISE, NORM
 from way_bank import local_training, shard, stream
 from work import Work, bank, finish, gpu_peak, initial, learnt, timing
 
-from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise
+from murmura.privacy.clipping import ExampleClipping
 from murmura.privacy.entropy import OSEntropy
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 from murmura.training.loop import train
 from murmura.training.private import Private
 

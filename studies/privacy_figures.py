@@ -22,10 +22,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from murmura.methods.dpftrl.config import Banded, DPFTRLConfig, Tree
 from murmura.methods.dpftrl.method import plan as sums_plan
-from murmura.privacy import ExampleClipping, FixedSizeSampling, GaussianNoise, Noise
+from murmura.privacy.clipping import ExampleClipping
 from murmura.privacy.entropy import Entropy, SeededEntropy
 from murmura.privacy.lower_bound import audited
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.noise import Noise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FixedSizeSampling
 from murmura.retrieval.noisy import noisy_centres, plan_of
 from murmura.streams import Stream
 from murmura.training.bank import Bank

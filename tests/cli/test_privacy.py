@@ -8,20 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
-from murmura.privacy import (
-    BandedNoise,
-    BatchClipping,
-    FixedSizeSampling,
-    GaussianNoise,
-    MinSeparation,
-    OncePerTree,
-    TreeNoise,
-    accounting,
-    curve,
-)
+from murmura.privacy import accounting, curve
+from murmura.privacy.clipping import BatchClipping
 from murmura.privacy.curve import Curve
 from murmura.privacy.journal import Journal
+from murmura.privacy.mechanisms.banded import BandedNoise
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
 from murmura.privacy.run_ledgers import note, read
+from murmura.privacy.samplers import FixedSizeSampling, MinSeparation, OncePerTree
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import CAVEATS, ID
 from murmura.units import bound

@@ -7,7 +7,7 @@ import pytest
 from murmura.errors import ConfigError
 from murmura.experiment import validate
 from murmura.experiment.validate import Run, method_of, require_run
-from murmura.privacy import PoissonSampling
+from murmura.privacy.samplers import PoissonSampling
 from tests.experiment.small import BY_DEFAULT
 from tests.privacy.plans import RECORDS, SITES
 

@@ -12,7 +12,7 @@ from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import Failure
 from murmura.methods.dpfedavg.method import DPFedAvg
-from murmura.privacy import AdaptiveSiteClipping
+from murmura.privacy.clipping import AdaptiveSiteClipping
 from murmura.privacy.observation import Observation
 from murmura.runs import read
 from murmura.runs.names import NOT_FOR_PUBLICATION, site_folder

@@ -9,22 +9,14 @@ from dp_accounting import pld, rdp
 from opacus.accountants import PRVAccountant, RDPAccountant
 
 from murmura.errors import PrivacyError
-from murmura.privacy import (
-    BatchClipping,
-    DiscreteGaussianNoise,
-    ExampleClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    OncePerTree,
-    PoissonSampling,
-    PrivacyPlan,
-    SiteClipping,
-    SkellamNoise,
-    TreeNoise,
-    VoteLimit,
-)
+from murmura.privacy.clipping import BatchClipping, ExampleClipping, SiteClipping, VoteLimit
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.skellam import SkellamNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
+from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.renyi import ORDERS
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, OncePerTree, PoissonSampling
 
 THOUSAND_ORDERS = [1 + tenth / 10 for tenth in range(1, 1000)]
 

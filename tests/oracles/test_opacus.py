@@ -9,8 +9,10 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
-from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise
+from murmura.privacy.clipping import ExampleClipping
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 from murmura.streams import Stream
 from murmura.training.bank import Bank
 from murmura.training.batch import collate

@@ -4,18 +4,13 @@ import random
 
 import pytest
 
-from murmura.privacy import (
-    BandedNoise,
-    FullParticipation,
-    MinSeparation,
-    OncePerTree,
-    PrivacyPlan,
-    SiteClipping,
-    TreeNoise,
-)
+from murmura.privacy.clipping import SiteClipping
 from murmura.privacy.events import inverse_variance
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.mechanisms.banded import coefficients
+from murmura.privacy.mechanisms.banded import BandedNoise, coefficients
+from murmura.privacy.mechanisms.tree import TreeNoise
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation, MinSeparation, OncePerTree
 from tests.privacy.plans import followed
 
 ROUNDS, SPAN = 9, 4  # SPAN: of a tree, bands, and how far apart two turns of a unit are

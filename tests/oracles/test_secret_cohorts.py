@@ -7,8 +7,10 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from murmura.privacy import GaussianNoise, PoissonSampling, SiteClipping
+from murmura.privacy.clipping import SiteClipping
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import PoissonSampling
 
 pytestmark = pytest.mark.slow
 

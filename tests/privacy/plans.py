@@ -2,20 +2,15 @@
 
 from dataclasses import replace
 
-from murmura.privacy import (
-    ExampleClipping,
-    FullParticipation,
-    GaussianNoise,
-    PoissonSampling,
-    PrivacyPlan,
-    SiteClipping,
-    SkellamNoise,
-    VoteLimit,
-)
+from murmura.privacy.clipping import ExampleClipping, SiteClipping, VoteLimit
 from murmura.privacy.composition import ReleasedSteps, composed
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.ledger import Spent
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.skellam import SkellamNoise
 from murmura.privacy.observation import Observation
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation, PoissonSampling
 
 RECORDS = PrivacyPlan("record", "zero-out", PoissonSampling(0.04), ExampleClipping(1.5), GaussianNoise(2.0), 50, 1e-5)
 SITES = PrivacyPlan("site", "zero-out", FullParticipation(), SiteClipping(0.5), GaussianNoise(11.3), 11, 3e-6)

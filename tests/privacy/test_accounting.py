@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from murmura.errors import PrivacyError
-from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.privacy.accounting import epsilon, profile
+from murmura.privacy.clipping import BatchClipping, ExampleClipping
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from tests.privacy.plans import of_records
 
 pytestmark = pytest.mark.slow

@@ -9,11 +9,12 @@ from pydantic import ValidationError
 
 from murmura.errors import BudgetError, PrivacyError
 from murmura.experiment.forecast.budget import foresee
-from murmura.privacy import GaussianNoise, accounting
+from murmura.privacy import accounting
 from murmura.privacy.budget import Budget, BudgetConfig, read
 from murmura.privacy.composition import ReleasedSteps, composed
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.journal import Journal
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from tests.privacy.plans import RECORDS, VOTES
 
 

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmura.privacy import FixedSizeSampling, FullParticipation, PoissonSampling, accounting
+from murmura.privacy import accounting
 from murmura.privacy.calibration import calibrate
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from tests.conftest import remembering
 from tests.privacy.plans import of_records
 

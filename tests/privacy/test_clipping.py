@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from murmura.privacy import AdaptiveSiteClipping, SiteClipping
-from murmura.privacy.clipping import clip
+from murmura.privacy.clipping import AdaptiveSiteClipping, SiteClipping, clip
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.observation import Observation
 from murmura.streams import Stream

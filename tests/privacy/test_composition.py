@@ -4,8 +4,10 @@ import dp_accounting as dp
 import pytest
 
 from murmura.errors import PrivacyError
-from murmura.privacy import FullParticipation, GaussianNoise, PoissonSampling, accounting
+from murmura.privacy import accounting
 from murmura.privacy.composition import PrivateSelection, ReleasedSteps, composed, undominated
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.samplers import FullParticipation, PoissonSampling
 from tests.privacy.plans import of_group, of_records, of_sites, of_votes
 
 

@@ -10,8 +10,9 @@ from dp_accounting import pld
 from scipy.stats import norm
 
 from murmura.errors import PrivacyError
-from murmura.privacy import FixedSizeSampling, FullParticipation, GaussianNoise
 from murmura.privacy.curve import Curve
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation
 from tests.privacy.plans import RECORDS
 
 PLAIN = replace(RECORDS, sampler=FullParticipation())

@@ -6,7 +6,8 @@ import math
 import dp_accounting as dp
 import pytest
 
-from murmura.privacy import SkellamNoise, events
+from murmura.privacy import events
+from murmura.privacy.mechanisms.skellam import SkellamNoise
 from murmura.privacy.renyi import IntegerNoiseDpEvent
 
 GAUSSIAN = dp.GaussianDpEvent(2.0)

@@ -9,16 +9,12 @@ import pytest
 from scipy.stats import norm
 
 from murmura.errors import PrivacyError
-from murmura.privacy import (
-    BatchClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    PoissonSampling,
-    TreeNoise,
-    accounting,
-)
+from murmura.privacy import accounting
+from murmura.privacy.clipping import BatchClipping
 from murmura.privacy.groups import event
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from tests.privacy.plans import RECORDS, SITES, of_group
 
 pytestmark = pytest.mark.slow

@@ -6,18 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmura.errors import PrivacyError
-from murmura.privacy import (
-    AdaptiveSiteClipping,
-    DiscreteGaussianNoise,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    OncePerTree,
-    PoissonSampling,
-    TreeNoise,
-)
+from murmura.privacy.clipping import AdaptiveSiteClipping
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, OncePerTree, PoissonSampling
 from tests.privacy.plans import RECORDS, SITES, VOTES, followed, of_records, of_sites, of_votes
 
 DONE = {"sampler": FullParticipation(), "clip_norm": 0.5, "noise_std": 11.3}

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from murmura.errors import PrivacyError
-from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise, PoissonSampling
 from murmura.privacy.accounting import epsilon as accounted
+from murmura.privacy.clipping import ExampleClipping
 from murmura.privacy.entropy import SeededEntropy
 from murmura.privacy.lower_bound import audited, lower_bound, p_value
-from murmura.privacy.mechanisms.gaussian import gaussian
+from murmura.privacy.mechanisms.gaussian import GaussianNoise, gaussian
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation, PoissonSampling
 from murmura.streams import Stream
 
 

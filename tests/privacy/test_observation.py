@@ -18,23 +18,17 @@ from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import DPFTRL
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.method import DPLoRA
-from murmura.privacy import (
-    AdaptiveSiteClipping,
-    DiscreteGaussianNoise,
-    FixedSizeSampling,
-    FullParticipation,
-    OncePerTree,
-    PoissonSampling,
-    SkellamNoise,
-    TreeNoise,
-)
+from murmura.privacy.clipping import AdaptiveSiteClipping
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger, Spent
 from murmura.privacy.mechanisms import gaussian, tree
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise
 from murmura.privacy.mechanisms.gaussian import noise_like
+from murmura.privacy.mechanisms.skellam import SkellamNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
 from murmura.privacy.observation import Observation, chi_square, contradictions, length, noised, require_share
-from murmura.privacy.samplers import binomial
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, OncePerTree, PoissonSampling, binomial
 from murmura.streams import Stream
 from murmura.training import private
 from murmura.training.config import LocalTraining

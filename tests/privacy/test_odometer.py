@@ -11,19 +11,15 @@ import pytest
 from dp_accounting import pld, rdp
 
 from murmura.errors import CheckpointError, PrivacyError
-from murmura.privacy import (
-    ExampleClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    PoissonSampling,
-    accounting,
-)
+from murmura.privacy import accounting
+from murmura.privacy.clipping import ExampleClipping
 from murmura.privacy.composition import PrivateSelection, ReleasedSteps, at_most, composed
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.odometer import anywhere, every, together, totals
 from murmura.privacy.run_ledgers import RunLedgers, found, note, noted, read
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import CHOSEN_BY, ID
 from murmura.runs.names import RECORDS as RECORDS_FILE

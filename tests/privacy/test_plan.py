@@ -6,25 +6,15 @@ import dp_accounting as dp
 import pytest
 
 from murmura.errors import PrivacyError
-from murmura.privacy import (
-    AdaptiveSiteClipping,
-    BandedNoise,
-    BatchClipping,
-    DiscreteGaussianNoise,
-    ExampleClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    MinSeparation,
-    OncePerTree,
-    PoissonSampling,
-    PrivacyPlan,
-    SiteClipping,
-    SkellamNoise,
-    TreeNoise,
-    VoteLimit,
-)
+from murmura.privacy.clipping import AdaptiveSiteClipping, BatchClipping, ExampleClipping, SiteClipping, VoteLimit
+from murmura.privacy.mechanisms.banded import BandedNoise
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.skellam import SkellamNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
+from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.renyi import IntegerNoiseDpEvent
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 from tests.privacy.plans import RECORDS, SITES, VOTES, of_records, of_sites, of_votes
 
 FIXED = FixedSizeSampling(8, 200)

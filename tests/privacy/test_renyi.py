@@ -5,8 +5,11 @@ import math
 import dp_accounting as dp
 import pytest
 
-from murmura.privacy import DiscreteGaussianNoise, PoissonSampling, SkellamNoise, renyi
+from murmura.privacy import renyi
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise
+from murmura.privacy.mechanisms.skellam import SkellamNoise
 from murmura.privacy.renyi import IntegerNoiseDpEvent, RenyiAccountant
+from murmura.privacy.samplers import PoissonSampling
 from tests.privacy.plans import of_records
 
 

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from murmura.errors import PrivacyError
-from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
 from murmura.streams import Stream
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from murmura.federation.wire.releases import DifferentialPrivacy, SecureSum, Verbs, Weights, disclosed, verb
-from murmura.privacy import PoissonSampling
+from murmura.privacy.samplers import PoissonSampling
 from murmura.report.content import Listing
 from murmura.report.page import render
 from murmura.report.sections.disclosure import disclosure

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from murmura.errors import PrivacyError
-from murmura.privacy import ClusterClipping, ExampleClipping, GaussianNoise
+from murmura.privacy.clipping import ClusterClipping, ExampleClipping
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.retrieval import noisy
 from murmura.retrieval.noisy import noisy_centres, plan_of, sums
 from murmura.streams import Stream

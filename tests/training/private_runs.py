@@ -2,9 +2,11 @@
 
 import random
 
-from murmura.privacy import ExampleClipping, FullParticipation, GaussianNoise
+from murmura.privacy.clipping import ExampleClipping
 from murmura.privacy.entropy import SeededEntropy
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 from murmura.streams import Stream
 from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.loop import train

@@ -5,20 +5,14 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from murmura.errors import ModelError, PrivacyError
-from murmura.privacy import (
-    BatchClipping,
-    ExampleClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    PoissonSampling,
-    SiteClipping,
-    TreeNoise,
-)
+from murmura.privacy.clipping import BatchClipping, ExampleClipping, SiteClipping
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.tree import TreeNoise
 from murmura.privacy.observation import Observation
 from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.streams import Stream
 from murmura.training import by_example, private
 from murmura.training.adapter import crop

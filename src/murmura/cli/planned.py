@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from murmura.privacy.parts import check
 
 if TYPE_CHECKING:
-    from murmura.privacy import Adjacency, PrivacyPlan, Sampler
+    from murmura.privacy.parts import Adjacency
+    from murmura.privacy.plan import PrivacyPlan
+    from murmura.privacy.samplers import Sampler
 
 
 def sampler_of(
@@ -24,7 +26,13 @@ def sampler_of(
     Raises:
         PrivacyError: options contradict each other, or a number is out of its range.
     """
-    from murmura.privacy import FixedSizeSampling, FullParticipation, MinSeparation, OncePerTree, PoissonSampling
+    from murmura.privacy.samplers import (
+        FixedSizeSampling,
+        FullParticipation,
+        MinSeparation,
+        OncePerTree,
+        PoissonSampling,
+    )
 
     check(batch is None or of is not None, "--batch needs --of, the number of units it is drawn from", "Give both.")
     check(of is None or batch is not None, "--of needs --batch, the number of units that are drawn", "Give both.")
@@ -61,15 +69,11 @@ def plan_of(
     Raises:
         PrivacyError: as ``sampler_of``.
     """
-    from murmura.privacy import (
-        BandedNoise,
-        BatchClipping,
-        ExampleClipping,
-        GaussianNoise,
-        PrivacyPlan,
-        SiteClipping,
-        TreeNoise,
-    )
+    from murmura.privacy.clipping import BatchClipping, ExampleClipping, SiteClipping
+    from murmura.privacy.mechanisms.banded import BandedNoise
+    from murmura.privacy.mechanisms.gaussian import GaussianNoise
+    from murmura.privacy.mechanisms.tree import TreeNoise
+    from murmura.privacy.plan import PrivacyPlan
 
     if restart_every is not None or bands is not None:
         plain = clipping == "example" and groups == 1
@@ -91,8 +95,9 @@ def of_votes(plan: PrivacyPlan, votes: int | None, kind: str, shares: int | None
     Raises:
         PrivacyError: as ``sampler_of``.
     """
-    from murmura.privacy import PrivacyPlan, VoteLimit
+    from murmura.privacy.clipping import VoteLimit
     from murmura.privacy.mechanisms import NOISES
+    from murmura.privacy.plan import PrivacyPlan
 
     fix = "Other noise needs no number of shares."
     check(shares is None or kind == "discrete-gaussian", "--shares is for --noise discrete-gaussian alone", fix)

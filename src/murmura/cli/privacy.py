@@ -16,9 +16,9 @@ from murmura.privacy.parts import check
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from murmura.privacy import PrivacyPlan
     from murmura.privacy.accounting import Epsilon
     from murmura.privacy.odometer import Total
+    from murmura.privacy.plan import PrivacyPlan
 
 Found = TypeVar("Found")
 app = typer.Typer(

@@ -17,10 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from murmura.errors import PrivacyError
-from murmura.privacy import ClusterClipping, FullParticipation, GaussianNoise, Noise, PrivacyPlan
+from murmura.privacy.clipping import ClusterClipping
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.mechanisms.noise import Noise
 from murmura.privacy.observation import Observation
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 
 Floats = npt.NDArray[np.float64]
 

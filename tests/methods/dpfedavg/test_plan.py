@@ -9,8 +9,8 @@ from dp_accounting import pld, rdp
 from murmura.errors import PrivacyError
 from murmura.methods.dpfedavg.config import DPFedAvgConfig
 from murmura.methods.dpfedavg.method import draw, plan
-from murmura.privacy import FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.privacy.entropy import SeededEntropy
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.streams import Stream
 
 SITES = 1250

@@ -8,10 +8,10 @@ from murmura.errors import PrivacyError
 from murmura.federation.engines.local import LocalEngine
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import DPFTRL, plan
-from murmura.privacy import MinSeparation, OncePerTree
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.samplers import MinSeparation, OncePerTree
 from tests.federation.engines.wired import Wired
 from tests.federation.world import failing, make_world
 from tests.methods.dpfedavg.helpers import (

@@ -8,7 +8,8 @@ import pytest
 from murmura.errors import PrivacyError
 from murmura.methods.dpftrl.config import DPFTRLConfig
 from murmura.methods.dpftrl.method import plan
-from murmura.privacy import BandedNoise, FullParticipation, MinSeparation, OncePerTree
+from murmura.privacy.mechanisms.banded import BandedNoise
+from murmura.privacy.samplers import FullParticipation, MinSeparation, OncePerTree
 
 SITES = 1250
 DELTA = 3e-6

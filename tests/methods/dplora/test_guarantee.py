@@ -11,9 +11,11 @@ from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import Guard, claimed_per_step, note, plan, weakest
-from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, PoissonSampling, accounting
+from murmura.privacy import accounting
+from murmura.privacy.clipping import BatchClipping, ExampleClipping
 from murmura.privacy.events import unsampled
 from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.samplers import FixedSizeSampling, PoissonSampling
 from murmura.training.config import LocalTraining
 from tests.federation.world import instructions, journals
 from tests.privacy.plans import followed

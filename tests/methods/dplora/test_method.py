@@ -19,9 +19,9 @@ from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.methods.dplora.guarantee import plan
 from murmura.methods.dplora.method import DPLoRA
-from murmura.privacy import GaussianNoise
 from murmura.privacy.entropy import OSEntropy
 from murmura.privacy.guarantee import Cost
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.observation import length
 from murmura.privacy.reported import ReportedEpsilons, rounded
 from murmura.runs.folder import RunFolder

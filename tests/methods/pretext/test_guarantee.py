@@ -11,9 +11,9 @@ from murmura.aggregation.config import AggregationConfig
 from murmura.errors import BudgetError, PrivacyError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.guarantee import noise_added, noise_in_shares, plan, share_added
-from murmura.privacy import SkellamNoise
 from murmura.privacy.budget import Budget
 from murmura.privacy.ledger import PrivacyLedger
+from murmura.privacy.mechanisms.skellam import SkellamNoise
 from murmura.privacy.plan import PrivacyPlan
 from murmura.training.config import LocalTraining
 from tests.privacy.attack import given_away, of_sites

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from murmura.errors import PrivacyError
-from murmura.privacy import BandedNoise, FullParticipation, GaussianNoise, MinSeparation, OncePerTree
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.ledger import PrivacyLedger
-from murmura.privacy.mechanisms.banded import BandedSums, coefficients, squared_sensitivity
+from murmura.privacy.mechanisms.banded import BandedNoise, BandedSums, coefficients, squared_sensitivity
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.observation import Observation
+from murmura.privacy.samplers import FullParticipation, MinSeparation, OncePerTree
 from tests.privacy.attack import After, given_away
 from tests.privacy.attack import of_sites as sums_of_sites
 from tests.privacy.chance import variance_is

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from murmura.errors import PrivacyError
-from murmura.privacy import GaussianNoise, TreeNoise
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
-from murmura.privacy.mechanisms.gaussian import gaussian, noise_like, released
+from murmura.privacy.mechanisms.gaussian import GaussianNoise, gaussian, noise_like, released
+from murmura.privacy.mechanisms.tree import TreeNoise
 from murmura.streams import Stream
 from tests.privacy.attack import given_away, of_sites
 from tests.privacy.chance import variance_is

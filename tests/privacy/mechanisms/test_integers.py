@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import ive, logsumexp
 
-from murmura.privacy import DiscreteGaussianNoise, SkellamNoise
-from murmura.privacy.mechanisms.discrete_gaussian import twice_distance
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise, twice_distance
+from murmura.privacy.mechanisms.skellam import SkellamNoise
 
 ORDERS = (2, 3, 4, 8, 16, 64)
 

@@ -11,12 +11,11 @@ from scipy.stats import chisquare
 from scipy.stats import skellam as scipy_skellam
 
 from murmura.errors import PrivacyError
-from murmura.privacy import DiscreteGaussianNoise, SkellamNoise
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
 from murmura.privacy.mechanisms import discrete_gaussian as discrete_gaussians
 from murmura.privacy.mechanisms import skellam as skellams
-from murmura.privacy.mechanisms.discrete_gaussian import discrete_gaussian
-from murmura.privacy.mechanisms.skellam import skellam
+from murmura.privacy.mechanisms.discrete_gaussian import DiscreteGaussianNoise, discrete_gaussian
+from murmura.privacy.mechanisms.skellam import SkellamNoise, skellam
 from murmura.streams import Stream
 
 FINE = Fraction(1, 2**100)

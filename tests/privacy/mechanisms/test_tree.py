@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from murmura.privacy import OncePerTree, TreeNoise
 from murmura.privacy.entropy import OSEntropy, SeededEntropy
-from murmura.privacy.mechanisms.tree import TreeSums, completed_by, squared_sensitivity
+from murmura.privacy.mechanisms.tree import TreeNoise, TreeSums, completed_by, squared_sensitivity
+from murmura.privacy.samplers import OncePerTree
 from murmura.streams import Stream
 from tests.privacy.attack import After, given_away
 from tests.privacy.attack import of_sites as sums_of_sites

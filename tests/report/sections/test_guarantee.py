@@ -6,8 +6,9 @@ from math import log
 
 import pytest
 
-from murmura.privacy import GaussianNoise, PoissonSampling
 from murmura.privacy.curve import Curve
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
+from murmura.privacy.samplers import PoissonSampling
 from murmura.report.card import run_card
 from murmura.report.content import Pictures
 from murmura.report.guarantee import guarantees

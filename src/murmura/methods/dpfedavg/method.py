@@ -12,21 +12,15 @@ from murmura.federation.traits import Traits
 from murmura.methods.dpfedavg.config import DPFedAvgConfig, EverySite
 from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
-from murmura.privacy import (
-    AdaptiveSiteClipping,
-    FixedSizeSampling,
-    FullParticipation,
-    GaussianNoise,
-    PoissonSampling,
-    PrivacyPlan,
-    Sampler,
-    SiteClipping,
-)
+from murmura.privacy.clipping import AdaptiveSiteClipping, SiteClipping
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.guarantee import Guarantee
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import Spent
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.observation import Observation, noised
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling, Sampler
 from murmura.runs.names import PENDING
 from murmura.training.adapter import State
 from murmura.training.config import LocalTraining

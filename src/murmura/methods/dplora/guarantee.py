@@ -11,10 +11,12 @@ import torch
 
 from murmura.errors import PrivacyError
 from murmura.methods.dplora.config import DPLoRAConfig
-from murmura.privacy import BatchClipping, ExampleClipping, FixedSizeSampling, GaussianNoise, PoissonSampling
+from murmura.privacy.clipping import BatchClipping, ExampleClipping
 from murmura.privacy.ledger import PrivacyLedger, Spent
+from murmura.privacy.mechanisms.gaussian import GaussianNoise
 from murmura.privacy.plan import PrivacyPlan
 from murmura.privacy.reported import ReportedEpsilons, rounded, told
+from murmura.privacy.samplers import FixedSizeSampling, PoissonSampling
 from murmura.runs.names import REPORTED
 from murmura.training.config import LocalTraining
 from murmura.training.loop import steps_of

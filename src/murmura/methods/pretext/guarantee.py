@@ -11,11 +11,13 @@ from murmura.errors import PrivacyError
 from murmura.methods.pretext.config import PretextConfig
 from murmura.methods.pretext.voting import length
 from murmura.methods.site_level.account import with_noise
-from murmura.privacy import FullParticipation, PrivacyPlan, SiteClipping, VoteLimit
+from murmura.privacy.clipping import SiteClipping, VoteLimit
 from murmura.privacy.entropy import Entropy, OSEntropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.mechanisms import NOISES
 from murmura.privacy.observation import Observation, noised, require_share
+from murmura.privacy.plan import PrivacyPlan
+from murmura.privacy.samplers import FullParticipation
 
 
 def plan(config: PretextConfig, shares: int = 1) -> PrivacyPlan:
