@@ -602,3 +602,11 @@ def test_a_run_that_may_still_go_on_has_not_finished(tmp_path):
     assert read(folder).finished
     (folder / "checkpoint" / "round-0002").mkdir()
     assert not read(folder).finished
+
+
+def test_a_record_that_may_be_at_any_site_counts_by_all_ledgers_of_its_run(tmp_path):
+    """As a method of another package may keep them: of each site for its records, and one for whole sites."""
+    run = read(run_folder(tmp_path / "1", {"a": "x"}, {"a": RECORDS}, whole=SITES))
+    [record, _] = totals([run])
+    assert record.unit == "record" and record.epsilon.value > RECORDS.epsilon().value
+    assert anywhere([run], "record") == record.epsilon

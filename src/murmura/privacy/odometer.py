@@ -167,14 +167,13 @@ def anywhere(
     releases = []
     for run in every(runs):
         copies = max(Counter(filter(None, run.records.values())).values(), default=1)
-        ledgers = list(run.sites.values()) if unit == "record" else []
-        ledgers += [run.whole] if run.whole is not None and not ledgers else []
-        if run.damaged or not ledgers:
+        if run.damaged or not (run.whole or (run.sites and unit == "record")):
             return None
         try:
-            releases.append(
-                [ReleasedSteps.of(ledger, unit, copies if ledger is run.whole else 1) for ledger in ledgers]
-            )
+            if unit == "record":
+                releases.append([ReleasedSteps.of(ledger, unit) for ledger in run.sites.values()])
+            if run.whole is not None:
+                releases.append([ReleasedSteps.of(run.whole, unit, copies)])
         except PrivacyError:  # it departed from its plan
             return None
     plans = [release.plan for own in releases for release in own]
