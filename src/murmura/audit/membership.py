@@ -17,7 +17,7 @@ from murmura.generation.scoring import CloseScores, TokenScores
 from murmura.measure.attacks import ATTACKS, CONTROL, Passes, plain_loss
 from murmura.measure.figure import GUESSING
 from murmura.measure.membership import one_in_four, passes, score
-from murmura.measure.reader import Read, Reader
+from murmura.measure.reader import Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import bar
 from murmura.runs.audit import AuditedModel, Separation
@@ -80,57 +80,53 @@ class Readings:
     rows: Mapping[str, int]
 
 
-class Scorer:
-    """Reads records with models; what the model before training makes of them is read once.
+def readings_of(
+    reader: Reader, runtime: ModelRuntime, sample: AuditSample, models: Mapping[str, State], description: str
+) -> Readings:
+    """What the model of each site makes of its own records and of the others; many models share batches.
+
+    Args:
+        reader: as of ``closely``, which reads with the model before training once.
+        runtime: with the run's base model.
+        sample: the records.
+        models: of each site in the sample; the same object for several sites is one model.
+        description: for the progress bar.
+    """
+    base, others = runtime.origin, sample.others
+    distinct = list({id(model): model for model in models.values()}.values())
+    rows = {site: [model is one for one in distinct].index(True) for site, model in models.items()}
+    own = {site: records for site, records in sample.members.items() if site in models}
+    jobs = [(base, records) for records in (*own.values(), others)]
+    jobs += [(models[site], records) for site, records in own.items()] + [(model, others) for model in distinct]
+    found: list[list[TokenScores]] = []
+    step = runtime.slots if runtime.bank.lora else len(jobs)
+    with bar(description, sum(len(records) for _, records in jobs)) as progress:
+        for first in range(0, len(jobs), step):
+            some = jobs[first : first + step]
+            found += reader.read(runtime, *map(list, zip(*some, strict=True)))
+            progress.advance(sum(len(records) for _, records in some))
+    before, after = found[: len(own) + 1], found[len(own) + 1 :]
+    members = [passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
+    return Readings(
+        dict(zip(own, members, strict=True)), [passes(model, before[-1]) for model in after[len(own) :]], rows
+    )
+
+
+def closely(task: Task, sampling: Sampling) -> Reader:
+    """What reads records: the tokens of a text with a closer look, labels as they are.
 
     Args:
         task: the kind of record.
-        runtime: with the run's base model.
-        sample: the records.
         sampling: of which ``CloseScores.drawn`` tells.
     """
-
-    def __init__(self, task: Task, runtime: ModelRuntime, sample: AuditSample, sampling: Sampling) -> None:
-        self.runtime, self.sample = runtime, sample
-        self._reader = Reader(_closely(task, sampling))
-
-    def read(self, models: Mapping[str, State], description: str) -> Readings:
-        """What the model of each site makes of its own records and of the others; many models share batches.
-
-        Args:
-            models: of each site in the sample; the same object for several sites is one model.
-            description: for the progress bar.
-        """
-        base, others = self.runtime.origin, self.sample.others
-        distinct = list({id(model): model for model in models.values()}.values())
-        rows = {site: [model is one for one in distinct].index(True) for site, model in models.items()}
-        own = {site: records for site, records in self.sample.members.items() if site in models}
-        jobs = [(base, records) for records in (*own.values(), others)]
-        jobs += [(models[site], records) for site, records in own.items()] + [(model, others) for model in distinct]
-        found: list[list[TokenScores]] = []
-        step = self.runtime.slots if self.runtime.bank.lora else len(jobs)
-        with bar(description, sum(len(records) for _, records in jobs)) as progress:
-            for first in range(0, len(jobs), step):
-                some = jobs[first : first + step]
-                found += self._reader.read(self.runtime, *map(list, zip(*some, strict=True)))
-                progress.advance(sum(len(records) for _, records in some))
-        before, after = found[: len(own) + 1], found[len(own) + 1 :]
-        members = [passes(model, known) for model, known in zip(after, before[:-1], strict=False)]
-        return Readings(
-            dict(zip(own, members, strict=True)), [passes(model, before[-1]) for model in after[len(own) :]], rows
-        )
-
-
-def _closely(task: Task, sampling: Sampling) -> Read:
-    """How records are read: the tokens of a text with a closer look, labels as they are."""
     if not task.is_text:
-        return task.token_scores
+        return Reader(task.token_scores)
 
-    def read(runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]) -> list[TokenScores]:
+    def close(runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]) -> list[TokenScores]:
         items = runtime.reading.tokenise(records)
         return list(runtime.close_scores(adapters, items, sampling, description="read"))
 
-    return read
+    return Reader(close)
 
 
 def scored(task: Task, readings: Readings) -> dict[str, AttackScores]:

@@ -12,7 +12,7 @@ from murmura import __version__
 from murmura.audit.attack_scores import AttackScores
 from murmura.audit.centres import attacked
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, log_probabilities
-from murmura.audit.membership import AuditSample, Readings, Scorer, measured, scored, unlike
+from murmura.audit.membership import AuditSample, Readings, closely, measured, readings_of, scored, unlike
 from murmura.audit.published import published
 from murmura.audit.subject import Subject, subject
 from murmura.audit.synthetic import compared
@@ -94,7 +94,7 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
     if not sample.count:
         fix = "Audit a run whose sites have labelled records, or have left their adapters."
         raise DataError("no site has a record that can be attacked", where=" ".join(missing) or None, fix=fix)
-    scorer = Scorer(task, what.runtime, sample, options.sampling)
+    reader = closely(task, options.sampling)
     models: list[AuditedModel] = []
     extraction: list[Extraction] = []
     written: list[Written] = []
@@ -102,7 +102,7 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
     different = False
     for one in targets(what, sample, missing):
         target, adapters = one.name, one.models
-        readings = scorer.read(adapters, f"audit of {TARGETS[target]}")
+        readings = readings_of(reader, what.runtime, sample, adapters, f"audit of {TARGETS[target]}")
         scores = {**scored(task, readings), **one.more}
         if lost := [name for name, own in scores.items() if not own.is_finite]:
             missing.append(_LOST.format(capital(TARGETS[target]), listing(lost)))
