@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from murmura.augment.config import AugmentConfig
-from murmura.augment.lead import Augmentation, measured_with
+from murmura.augment.lead import Augmentation, asking
 from murmura.augment.strategies import Chosen, FromPool, RandomRows, weigh
 from murmura.data.records import Instruction
 from murmura.errors import ConfigError, RunError
@@ -243,5 +243,5 @@ def test_what_the_run_is_measured_with_is_found_in_the_pool_whatever_its_whitesp
     records = pool.records(range(12))
     held_out = Instruction(f" {records[0].instruction}", records[0].input, "another answer")
     others, asks = [records[3], Instruction("nowhere in the pool", "", "x")], [records[5].question, "nor is this"]
-    assert measured_with(pool, EvaluationSet(INSTRUCTION, [held_out], others, asks=asks)).tolist() == [0, 3, 5]
-    assert measured_with(pool, EvaluationSet(INSTRUCTION, [])).tolist() == []
+    assert asking(pool, EvaluationSet(INSTRUCTION, [held_out], others, asks=asks).subjects).tolist() == [0, 3, 5]
+    assert asking(pool, []).tolist() == []

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from murmura import report
-from murmura.augment.lead import measured_with
+from murmura.augment import lead
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.view import show
@@ -121,7 +121,7 @@ def test_rows_of_a_pool_that_ask_the_same_are_found(folder, llama_folder):
     texts = ["other", "which dose daily", SUMS[2]["question"], f"{sentiment} {NEWS[1]['text']}", "which dose"]
     hashes = np.frombuffer(b"".join(text_hash(text) for text in texts), np.uint8).reshape(-1, 32)
     public = EvaluationSet(INSTRUCTION, instructions(2, 1), choices=asked.choices, asks=asked.asks)
-    assert measured_with(SimpleNamespace(hashes=hashes), public).tolist() == [1, 2, 3]
+    assert lead.asking(SimpleNamespace(hashes=hashes), public.subjects).tolist() == [1, 2, 3]
 
 
 def test_a_bad_question_stops_a_run_before_it_begins_or_is_left_out(folder, llama_folder):

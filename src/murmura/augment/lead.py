@@ -20,7 +20,6 @@ from murmura.runs.augment import Given, PublicSelection
 if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
-    from murmura.measure.evaluation_set import EvaluationSet
     from murmura.retrieval.pool import Pool
     from murmura.runs.folder import RunFolder
 
@@ -165,12 +164,6 @@ class Augmentation:
 
 def _sum(before: int | None, more: int | None) -> int | None:
     return before if more is None else (before or 0) + more
-
-
-def measured_with(pool: Pool, evaluation_set: EvaluationSet) -> Rows:
-    """The rows of a pool that ask what the run is measured with, so that no site may train on them: held-out records,
-    non-members, and questions of all kinds. int64, ascending."""
-    return asking(pool, evaluation_set.subjects)
 
 
 def asking(pool: Pool, texts: Iterable[str]) -> Rows:

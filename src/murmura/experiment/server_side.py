@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from murmura.augment.lead import Augmentation, measured_with
+from murmura.augment.lead import Augmentation, asking
 from murmura.augment.strategies import Rows, choosing
 from murmura.augment.writing import SelfInstruct
 from murmura.errors import RunError
@@ -237,7 +237,7 @@ def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFol
         written = SelfInstruct(options)
         server.opening = lambda round: written.before(server, fleet, round)
         return None
-    withheld = measured_with(pool, part.evaluation_set)
+    withheld = asking(pool, part.evaluation_set.subjects)
     if len(withheld):
         say(f"{len(withheld)} records of the pool ask what the run is measured with, and no site is given them")
     if part.shared_out is not None and len(part.shared_out):
