@@ -150,9 +150,8 @@ class DPFedAvg(SiteLevel):
             seen += noised(total.values(), noisy.values(), norm)
             mean = {name: tensor / expected for name, tensor in noisy.items()}
             self._step(server, self.left(mean, server.adapter))
-            if self.config.adaptive:
-                server.store[_NORM], counted = clipping.next_norm(norm, balance, expected, entropy)
-                seen += counted
+            server.store[_NORM], counted = clipping.next_norm(norm, balance, expected, entropy)
+            seen += counted
             account.record(round, Spent(1, sampler, norm, noise.std, followed.parameters(), observed=seen))
 
     def _step(self, server: Server, mean: State) -> None:
