@@ -52,9 +52,10 @@ def ensemble(scores: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.nd
 
 def soft_labels(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """``softmax(s / T)`` of each text's scores [texts, labels], float64 of the same shape."""
-    scaled = np.asarray(scores, dtype=np.float64) / temperature
-    parts = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    return parts / parts.sum(axis=1, keepdims=True)
+    from scipy.special import softmax
+
+    found: np.ndarray = softmax(np.asarray(scores, dtype=np.float64) / temperature, axis=1)
+    return found
 
 
 def _finite(scores: np.ndarray) -> np.ndarray:
