@@ -89,8 +89,7 @@ def consented(folder: Path, experiment: str) -> str | None:
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    path = folder / CONSENT_JOURNAL
-    return Journal.peek(path, _WHAT).lines if path.exists() else []
+    return Journal.peek(folder / CONSENT_JOURNAL, _WHAT).lines
 
 
 def _last(lines: Sequence[Mapping[str, Any]], experiment: str) -> int | None:
@@ -114,8 +113,7 @@ def answered(folder: Path, experiment: str) -> str | None:
     Raises:
         PrivacyError: a journal is damaged or was edited.
     """
-    last, path = _last(_lines(folder), experiment), folder / RUNS_JOURNAL
-    runs = Journal.peek(path, RUNS).lines if path.exists() else []
+    last, runs = _last(_lines(folder), experiment), Journal.peek(folder / RUNS_JOURNAL, RUNS).lines
     return None if last is None else _answered_since(last, experiment, runs)
 
 
