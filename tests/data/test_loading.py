@@ -260,8 +260,11 @@ def test_the_way_round_for_one_site_of_several(tmp_path):
     (tmp_path / "b {c}.csv").write_text("Frage,output\nWarum?,Darum.\n")
     with pytest.raises(DataError) as error:
         scan_sites(tmp_path, Instruction)
-    way = """fields = {instruction = 'COLUMN'}, or in this site's file alone sites.fields."b {c}" = {instruction = 'COLUMN'}"""
-    assert way in error.value.fix
+    columns = "fields = {instruction = 'COLUMN'}"
+    assert (
+        f"{columns}, or in this site's file alone sites.{columns}".replace("sites.fields", 'sites.fields."b {c}"')
+        in error.value.fix
+    )
     (tmp_path / "a.csv").unlink()
     with pytest.raises(DataError) as error:
         scan_sites(tmp_path, Instruction)

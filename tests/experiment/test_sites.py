@@ -84,7 +84,7 @@ def test_a_site_whose_columns_have_other_names(tmp_path):
     before = gathered(train="sites").groups
     file = tmp_path / "sites" / "skin.jsonl"
     file.write_text(file.read_text(encoding="utf-8").replace('"instruction":', '"Frage":'), encoding="utf-8")
-    with pytest.raises(DataError, match="sites.fields"):
+    with pytest.raises(DataError, match=r"sites\.fields"):
         gathered(train="sites")
     columns = {"skin": {"instruction": "Frage"}}
     assert gathered(train="sites", sites={"fields": columns}).groups == before
