@@ -93,17 +93,18 @@ def random_residual(bank, seed, rank=3, scale=0.1):
     return made
 
 
-def peft_of(model, spec, state=None, *, transposed=False):
+def peft_of(model, spec, state=None, *, transposed=False, **more):
     """A model with PEFT's adapter of a spec, which holds a state.
 
     Args:
         transposed: the model's layers store [in, out], as GPT-2's do.
+        more: options of PEFT's that a spec has not.
     """
     lora = {"r": spec.rank, "lora_alpha": spec.alpha, "target_modules": list(spec.targets), "use_rslora": spec.rslora}
     lora |= {"use_dora": spec.dora, "lora_dropout": spec.dropout}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of c_proj being of two kinds
-        peft = get_peft_model(model, LoraConfig(**lora, fan_in_fan_out=transposed))
+        peft = get_peft_model(model, LoraConfig(**lora, fan_in_fan_out=transposed, **more))
     if state is not None:
         assert not set_peft_model_state_dict(peft, state).unexpected_keys
     return peft

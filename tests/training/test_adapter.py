@@ -11,7 +11,7 @@ from murmura.training.adapter import crop, fold, load_peft, mix, save_peft, subt
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.conftest import make_llama
-from tests.training.helpers import assert_same, random_residual, random_state
+from tests.training.helpers import assert_same, peft_of, random_residual, random_state
 
 
 def pair(seed, rows=6, rank=3, columns=5):
@@ -80,10 +80,19 @@ def test_folders_that_hold_no_plain_lora(tmp_path):
     with pytest.raises(ModelError, match=r"no adapter_model.safetensors"):
         load_peft(tmp_path)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
-    for option in {"layer_replication": [(0, 1)]}, {"bias": "all"}, {"rank_pattern": {"q_proj": 1}}:
+    in_parts = {"alora_invocation_tokens": [5, 6]}  # on what follows these tokens alone
+    for option in {"layer_replication": [(0, 1)]}, {"bias": "all"}, {"rank_pattern": {"q_proj": 1}}, in_parts:
         LoraConfig(r=2, target_modules=["q_proj"], **option).save_pretrained(str(tmp_path))
         with pytest.raises(ModelError, match=f"the adapter uses {next(iter(option))}"):
             load_peft(tmp_path)
+
+
+@pytest.mark.parametrize("begun", ["pissa", "pissa_niter_4", "OLoRA"])
+def test_an_adapter_that_goes_with_other_weights_is_refused(llama, tmp_path, begun):
+    """What such an adapter begins with is taken off the model's weights, which would be another model without it."""
+    peft_of(llama, LoraSpec(rank=2), init_lora_weights=begun).save_pretrained(str(tmp_path))
+    with pytest.raises(ModelError, match=f"began with init_lora_weights = '{begun}', which changes the weights"):
+        load_peft(tmp_path)
 
 
 @pytest.mark.parametrize("rslora", [False, True])

@@ -29,6 +29,23 @@ MAGNITUDE = ".lora_magnitude_vector"
 """How the name of a module's magnitudes ends, as PEFT has it."""
 
 
+_MORE_THAN_LORA = (
+    "rank_pattern",
+    "alpha_pattern",
+    "modules_to_save",
+    "layer_replication",
+    "lora_bias",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "use_bdlora",
+    "use_qalora",
+)
+"""Options of PEFT's with which a layer computes something else than a bank's does."""
+_CHANGE_THE_MODEL = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""How adapters begin that take what they begin with off the model's weights: they fit no other."""
+
+
 def factor_of(name: str) -> str | None:
     """Which factor a tensor is, or goes with; None where it is of no adapter."""
     return "A" if ".lora_A." in name else "B" if ".lora_B." in name or name.endswith(MAGNITUDE) else None
@@ -231,15 +248,16 @@ def load_peft(folder: Path) -> tuple[State, LoraSpec]:
         raise ModelError("no adapter_model.safetensors here", where=str(folder), fix="Save it with safetensors.")
     if not isinstance(config, LoraConfig):
         raise ModelError(f"a {config.peft_type} adapter, not LoRA", where=str(folder))
-    unsupported = [
-        key
-        for key in ("rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "lora_bias")
-        if getattr(config, key, None)
-    ] + (["bias"] if config.bias != "none" else [])
+    unsupported = [key for key in _MORE_THAN_LORA if getattr(config, key, None)]
+    unsupported += ["bias"] if config.bias != "none" else []
     if unsupported:
-        raise ModelError(
-            f"the adapter uses {', '.join(unsupported)}", where=str(folder), fix="Only plain LoRA and DoRA load."
-        )
+        fix = "Only plain LoRA and DoRA load."
+        raise ModelError(f"the adapter uses {', '.join(unsupported)}", where=str(folder), fix=fix)
+    begun = str(config.init_lora_weights)
+    if begun.lower().startswith(_CHANGE_THE_MODEL):
+        what = f"the adapter began with init_lora_weights = '{begun}', which changes the weights of the model beside it"
+        fix = "Have PEFT write it as a plain one: save_pretrained with path_initial_model_for_weight_conversion."
+        raise ModelError(what, where=str(folder), fix=fix)
     targets = config.target_modules or ()
     spec = LoraSpec(
         rank=config.r,
