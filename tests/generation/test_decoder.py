@@ -11,6 +11,7 @@ from murmura.generation.decoder import _PASSES, _passes, decoder_for
 from murmura.generation.writer import complete
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
+from tests.generation.families import made
 from tests.training.helpers import random_state
 
 CPU = torch.device("cpu")
@@ -59,3 +60,12 @@ def test_a_model_without_a_memory_is_refused(llama, tokenizer, monkeypatch):
     monkeypatch.setattr(llama, "forward", lambda input_ids, **rest: forward(input_ids=input_ids, **rest))
     with pytest.raises(ModelError, match="LlamaForCausalLM keeps no cache between tokens"):
         complete(bank, tokenizer, [[5, 6]], [0], [3])
+
+
+def test_a_model_whose_layers_remember_by_themselves_is_refused(tokenizer):
+    """Rows that leave, and what is padded on the left, would mix in them."""
+    model = made("recurrent_gemma", tokenizer, lru_width=32, attention_window_size=8)
+    bank = Bank(model, LoraSpec(rank=4, targets=("q_proj",)))
+    bank.load([bank.untrained])
+    with pytest.raises(ModelError, match="RecurrentGemmaForCausalLM keeps no cache between tokens"):
+        complete(bank, tokenizer, [[5, 6, 7], [8]], [0, 0], [3, 3])

@@ -21,6 +21,8 @@ from murmura.training.bank import Bank
 _SLACK = 128  # columns beyond the longest text; so often, all columns are moved to the left
 _RECORD_AT = 3  # a graph is recorded at this step, since that costs about three steps
 _JOIN_AT = 8  # texts join when an eighth of the rows are free, since reading a prompt costs a pass
+_OF_THEIR_OWN = {"minimax", "recurrent_gemma", "xlstm"}
+"""Models that keep it in a class of their own, or in their layers, where texts of one batch and of the next mix."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class _Calls:
         self._bank = bank
         takes = inspect.signature(bank.model.forward).parameters
         cache = next((name for name in ("past_key_values", "cache_params") if name in takes), None)
-        if cache is None:
-            fix = "Use a model whose forward pass takes past_key_values."
-            raise ModelError(f"{type(bank.model).__name__} keeps no cache between tokens, so it cannot write", fix=fix)
+        if cache is None or bank.model.config.model_type in _OF_THEIR_OWN:
+            what = f"{type(bank.model).__name__} keeps no cache between tokens that others may hold, so it cannot write"
+            raise ModelError(what, fix="Use a model whose forward pass takes past_key_values, and all it keeps in it.")
         self._cache, self.takes_positions = cache, "position_ids" in takes
 
     def logits(
