@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import nn
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
@@ -128,6 +129,14 @@ def test_targets(llama, gpt2, bert):
     assert {name.rpartition(".")[2] for name in target_names(gpt2, ("all-linear",))} == {"c_attn", "c_proj", "c_fc"}
     assert "lm_head" not in target_names(llama, ("all-linear",))
     assert not any(name.startswith("cls") for name in target_names(bert, ("all-linear",)))
+
+
+def test_a_layer_of_linear_attention_is_no_linear_layer(llama):
+    class HybridLinearAttentionLayer(nn.Module):
+        pass
+
+    llama.model.layers.append(HybridLinearAttentionLayer())
+    assert not any(name.endswith("layers.2") for name in target_names(llama, ("all-linear",)))
 
 
 def test_targets_that_are_not_there_or_not_linear(llama):

@@ -9,6 +9,7 @@ from murmura.errors import ModelError
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from murmura.training.layer import BankLayer, Routing, in_out_features
+from tests.generation.families import made
 from tests.training.helpers import random_state
 
 ROUTES = {
@@ -90,6 +91,15 @@ def test_some_tokens_of_a_batch_are_refused():
     assert layer(torch.ones(6, 4)).shape == (6, 6)
     with pytest.raises(ModelError, match="got 4 of 6 tokens of a batch"):
         layer(torch.ones(4, 4))
+
+
+def test_a_model_that_passes_by_an_adapter_is_refused(tokenizer):
+    """Mamba multiplies by the weight of dt_proj itself."""
+    bank = Bank(made("mamba", tokenizer, state_size=4), LoraSpec(rank=4, targets=("all-linear",)))
+    bank.load([bank.untrained])
+    bank.route(torch.tensor([0]))
+    with pytest.raises(ModelError, match=r"takes the weight \[64, 2\] out of a layer with an adapter"):
+        bank.model(input_ids=torch.tensor([[11, 12]]))
 
 
 def test_dropout_masks_come_from_each_rows_own_generator():

@@ -85,6 +85,17 @@ class BankLayer(nn.Module):
             change = self._turned(change, self.base(seen.to(x.dtype).reshape(x.shape)) if drops else y)
         return y + change.reshape(y.shape).to(y.dtype)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """What a model asks for that multiplies by the weight itself, and so would pass by the adapter.
+
+        Raises:
+            ModelError: always.
+        """
+        wide_in, wide_out = in_out_features(self.base, "of the model")
+        what = f"the model takes the weight [{wide_out}, {wide_in}] out of a layer with an adapter, and passes that by"
+        raise ModelError(what, fix="Leave that layer out of lora.targets: name the others.")
+
     @cached_property
     def base_squares(self) -> torch.Tensor:
         """Squared lengths of the rows of W, float32 [out].

@@ -68,7 +68,8 @@ def _in_layers(model: nn.Module, names: list[str], layers: str) -> list[str]:
 
 
 def _is_linear(module: nn.Module) -> bool:
-    return "Linear" in type(module).__name__ or is_conv1d(module)
+    # Some decoder layers, of linear attention, have "Linear" in their names too.
+    return is_conv1d(module) or ("Linear" in type(module).__name__ and hasattr(module, "in_features"))
 
 
 def layer_range(layers: str, count: int) -> range | None:
