@@ -3,14 +3,18 @@
 import pytest
 import torch
 from torch import nn
+from transformers import DebertaV2Config, DebertaV2ForMaskedLM
 from transformers.pytorch_utils import Conv1D
 
 from murmura.errors import ModelError
+from murmura.streams import Stream
 from murmura.training.bank import Bank
-from murmura.training.config import LoraSpec
+from murmura.training.config import LocalTraining, LoraSpec
 from murmura.training.layer import BankLayer, Routing, in_out_features
+from murmura.training.loop import train
+from tests.conftest import restless, sizes
 from tests.generation.families import made
-from tests.training.helpers import random_state
+from tests.training.helpers import items, random_residual, random_state
 
 ROUTES = {
     "single": [1, 1, 1, 1],
@@ -91,6 +95,39 @@ def test_some_tokens_of_a_batch_are_refused():
     assert layer(torch.ones(6, 4)).shape == (6, 6)
     with pytest.raises(ModelError, match="got 4 of 6 tokens of a batch"):
         layer(torch.ones(4, 4))
+
+
+@pytest.fixture
+def deberta(tokenizer):
+    """A model whose layers look at positions too: 32 vectors, whatever a batch is."""
+    kinds = {"pos_att_type": ["p2c", "c2p"], "relative_attention": True, "position_buckets": 16, "share_att_key": True}
+    torch.manual_seed(0)
+    return restless(DebertaV2ForMaskedLM(DebertaV2Config(**sizes(tokenizer, **kinds))).eval())
+
+
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+def test_what_rows_of_one_slot_share_needs_no_owner(deberta, dora):
+    bank = Bank(deberta, LoraSpec(rank=4, alpha=8, targets=("query_proj", "key_proj"), dora=dora))
+    states = [random_state(bank, seed) for seed in range(2)]
+    bank.load(states if dora else [states[0], states[1] | random_residual(bank, 2)])
+    ids = torch.randint(10, 250, (3, 9), generator=torch.Generator().manual_seed(0))
+    for slot in 0, 1:
+        bank.route(torch.tensor([slot] * 3))
+        together = bank.model(input_ids=ids).logits
+        bank.route(torch.tensor([slot]))
+        alone = torch.cat([bank.model(input_ids=row[None]).logits for row in ids])
+        torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
+    bank.route(torch.tensor([0, 0, 1]))
+    with pytest.raises(ModelError, match="got 1 of 3 rows of a batch"):
+        bank.model(input_ids=ids)
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_what_rows_share_has_no_masks_of_theirs(deberta, records):
+    bank = Bank(deberta, LoraSpec(rank=4, alpha=8, targets=("query_proj", "key_proj"), dropout=0.5))
+    with pytest.raises(ModelError, match="looks at something else than a batch's tokens") as error:
+        train(bank, [items(records)], [random_state(bank, 0)], LocalTraining(), 0.1, [Stream(0)])
+    assert "lora.dropout = 0" in error.value.fix
 
 
 def test_a_model_that_passes_by_an_adapter_is_refused(tokenizer):

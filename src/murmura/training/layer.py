@@ -134,19 +134,21 @@ class BankLayer(nn.Module):
         return gain * (direct + change) - direct  # so that a backward pass keeps one tensor of this size
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
-        """The input as float32 [rows, length, in]."""
+        """The input as float32 [rows, length, in]; as one row where it is not the batch and all rows use one slot."""
         routing = self.routing
         assert routing.slots is not None, "a bank's forward needs a routing"
         rows = routing.slots.shape[0]
         flat = x.dim() == 2 and routing.length is not None
         expected = rows * routing.length if flat and routing.length is not None else rows
-        if (flat or x.dim() > 2) and len(x) != expected and routing.single is None:
-            # An expert of a mixture sees only some of the tokens, and their owner is unknown.
-            raise ModelError(
-                f"an adapter's layer got {len(x)} of {expected} {'tokens' if flat else 'rows'} of a batch, so they "
-                "cannot be told apart by site",
-                fix="Choose another layer for lora.targets, or set run.slots = 1.",
-            )
+        if (flat or x.dim() > 2) and len(x) != expected:
+            if routing.single is None:
+                # An expert of a mixture sees only some of the tokens, and their owner is unknown.
+                raise ModelError(
+                    f"an adapter's layer got {len(x)} of {expected} {'tokens' if flat else 'rows'} of a batch, so they "
+                    "cannot be told apart by site",
+                    fix="Choose another layer for lora.targets, or set run.slots = 1.",
+                )
+            rows = 1
         return x.to(self.A.dtype).reshape(rows, -1, x.shape[-1])
 
     def _change(self, x: torch.Tensor) -> torch.Tensor:
@@ -173,17 +175,24 @@ class BankLayer(nn.Module):
         if self.residual is None:
             return None
         change = F.linear(F.linear(x, self.residual[0]), self.residual[1])
-        return change if self.routing.residual is None else change * self.routing.residual
+        return change if self.routing.residual is None else change * self.routing.residual[: len(change)]
 
     def _mask(self, x: torch.Tensor) -> torch.Tensor:
         """Inverted-dropout mask, row by row from the row's own generator and only over its own length.
 
         So a site draws the same masks whichever sites share its batch, and however long their rows are.
+
+        Raises:
+            ModelError: they are not the tokens of a batch.
         """
         mask = torch.zeros_like(x)
         keep = 1.0 - self.dropout
-        assert self.routing.generators is not None
-        for row, (length, generator) in enumerate(zip(self.routing.lengths, self.routing.generators, strict=True)):
+        lengths, generators = self.routing.lengths, self.routing.generators
+        assert generators is not None
+        if mask.shape[:2] != (len(lengths), self.routing.length or mask.shape[1]):
+            what = "an adapter's layer looks at something else than a batch's tokens, for which dropout has no masks"
+            raise ModelError(what, fix="Set lora.dropout = 0, or leave this layer out of lora.targets.")
+        for row, (length, generator) in enumerate(zip(lengths, generators, strict=True)):
             drawn = torch.rand(length, x.shape[-1], generator=generator, device=x.device)
             mask[row, :length] = (drawn < keep).to(x.dtype) / keep
         return mask
