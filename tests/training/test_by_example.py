@@ -6,7 +6,7 @@ from murmura.training import by_example
 from murmura.training.bank import Bank
 from murmura.training.by_example import at_once, example_gradients
 from murmura.training.config import LocalTraining, LoraSpec
-from tests.training.helpers import hf_batch, items, random_state
+from tests.training.helpers import Item, hf_batch, items, random_state
 
 TRAINING = LocalTraining()
 
@@ -35,6 +35,14 @@ def test_each_record_has_the_gradient_that_it_has_alone(bank):
     torch.testing.assert_close(found, one_by_one(bank, records), atol=1e-6, rtol=1e-4)
     assert found.shape == (6, bank.size)
     assert not torch.allclose(found, example_gradients(bank, records, 1, TRAINING), atol=1e-3)
+
+
+def test_the_first_token_of_a_record_counts_where_a_masked_model_predicts_it(bert):
+    bank = Bank(bert, LoraSpec(rank=4, alpha=8, targets=("query", "value")))
+    bank.load([random_state(bank, 0)])
+    records = [Item([11, 12, 13], [14, -100, 15]), Item([11, 12], [14, -100])]
+    found = example_gradients(bank, records, 0, TRAINING)
+    torch.testing.assert_close(found, one_by_one(bank, records), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("tokens", "most"), [(1, 2**26), (60, 2**26), (1024, 1), (1024, 3 * 896)])

@@ -63,7 +63,7 @@ def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, trainin
     Raises:
         ModelError: there is no adapter.
     """
-    counts = [sum(label >= 0 for label in item.labels[1:]) for item in items]
+    counts = [bank.head.predicted(item.labels) for item in items]
     found = torch.empty(len(items), bank.size, device=bank.device)
 
     def loss(group: list[int]) -> torch.Tensor:

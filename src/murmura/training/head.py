@@ -76,6 +76,10 @@ class Head:
         if any(name.partition(".")[0] in HEADS for name in names):
             self.is_direct = False
 
+    def predicted(self, labels: Sequence[int]) -> int:
+        """How many of a record's labelled tokens have a loss: a decoder cannot predict the first token."""
+        return sum(label >= 0 for label in (labels[1:] if self.is_decoder else labels))
+
     def token_nll(
         self, ids: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:

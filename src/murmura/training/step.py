@@ -85,7 +85,8 @@ class Step:
         pairs = [(slot, index) for slot, indices in chosen.items() for index in indices]
         items = [self.shards[slot][index] for slot, index in pairs]
         slots = torch.tensor([slot for slot, _ in pairs], dtype=torch.long)
-        return Rows(slots, [index for _, index in pairs], items, [self._predicted(item) for item in items])
+        tokens = [self.bank.head.predicted(item.labels) for item in items]
+        return Rows(slots, [index for _, index in pairs], items, tokens)
 
     def factors(self, rows: Rows, tokens: Sequence[int]) -> torch.Tensor:
         """float32 [rows]: each record's own weight over a number of ``tokens``."""
@@ -123,10 +124,6 @@ class Step:
             return
         self.bank.routing.lengths = [len(rows.items[i].ids) for i in group]
         self.bank.routing.generators = [self.dropout_stream(rows, i, step).torch(self.bank.device) for i in group]
-
-    def _predicted(self, item: Sequenced) -> int:
-        """Tokens of a record that have a loss: a decoder cannot predict the first one."""
-        return sum(label >= 0 for label in (item.labels[1:] if self.bank.head.is_decoder else item.labels))
 
 
 StepFactory = Callable[
