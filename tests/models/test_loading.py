@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 import torch
+from transformers import XLMConfig, XLMWithLMHeadModel
 
 from murmura import models
 from murmura.errors import ModelError
@@ -39,6 +40,14 @@ def test_a_masked_model_is_no_causal_one(tokenizer, tmp_path):
     save(tmp_path, make_bert(tokenizer), tokenizer)
     with pytest.raises(ModelError, match=r"causal language model: it is a masked one \(BertForMaskedLM\)"):
         models.load(str(tmp_path), "causal", device="cpu")
+
+
+def test_a_model_for_blanks_of_another_kind_is_no_masked_one(tokenizer, tmp_path):
+    """XLM is one to transformers; here it would be read as a causal model is."""
+    config = XLMConfig(vocab_size=len(tokenizer), emb_dim=32, n_layers=1, n_heads=4)
+    save(tmp_path, XLMWithLMHeadModel(config), tokenizer)
+    with pytest.raises(ModelError, match="masked language model: it is a XLMWithLMHeadModel"):
+        models.load(str(tmp_path), "masked", device="cpu")
 
 
 def test_a_causal_model_is_no_masked_one(llama_folder):

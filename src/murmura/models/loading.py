@@ -128,6 +128,8 @@ def _weights(
     if quantization is not None:
         options["quantization_config"] = quantized(quantization, dtype)
     model, report = auto.from_pretrained(folder, **options)
+    if task == "masked" and not type(model).__name__.endswith("ForMaskedLM"):
+        raise ValueError(f"it is a {type(model).__name__}, of which nothing here knows how it fills blanks")
     if report["missing_keys"]:
         raise ValueError(f"the checkpoint lacks {', '.join(sorted(report['missing_keys'])[:3])}")
     if quantization == "4bit":
