@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
+from transformers import DistilBertConfig, DistilBertForMaskedLM
 
 from murmura.errors import ModelError
 from murmura.streams import Stream
@@ -129,6 +130,15 @@ def test_targets(llama, gpt2, bert):
     assert {name.rpartition(".")[2] for name in target_names(gpt2, ("all-linear",))} == {"c_attn", "c_proj", "c_fc"}
     assert "lm_head" not in target_names(llama, ("all-linear",))
     assert not any(name.startswith("cls") for name in target_names(bert, ("all-linear",)))
+
+
+def test_an_output_head_of_another_name_is_one_too(tokenizer):
+    model = DistilBertForMaskedLM(
+        DistilBertConfig(vocab_size=len(tokenizer), dim=32, n_heads=4, hidden_dim=64, n_layers=1)
+    )
+    names = target_names(model, ("all-linear",))
+    assert "vocab_projector" not in names
+    assert "distilbert.transformer.layer.0.attention.q_lin" in names
 
 
 def test_a_layer_of_linear_attention_is_no_linear_layer(llama):

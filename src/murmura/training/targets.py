@@ -28,8 +28,11 @@ def target_names(model: nn.Module, targets: Sequence[str], layers: str = "all") 
 def _targeted(model: nn.Module, targets: Sequence[str]) -> list[str]:
     """Modules that targets name, wherever they are."""
     if tuple(targets) == ("all-linear",):
+        head = model.get_output_embeddings()  # type: ignore[operator]
         return [
-            name for name, module in model.named_modules() if _is_linear(module) and name.partition(".")[0] not in HEADS
+            name
+            for name, module in model.named_modules()
+            if _is_linear(module) and module is not head and name.partition(".")[0] not in HEADS
         ]
     if tuple(targets) == ("default",):
         from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as DEFAULTS
