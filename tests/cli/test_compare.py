@@ -50,6 +50,13 @@ def test_a_dry_run_tells_what_is_not_known_here(file, tmp_path):
     assert "Not known" not in compare(file, "--dry-run", "--out", tmp_path / "out").stdout
 
 
+def test_a_dry_run_tells_that_few_records_would_be_attacked(file, tmp_path):
+    done = compare(file, "--dry-run", "--out", tmp_path / "out")
+    assert done.exit_code == 0 and re.search(r"\nTo be noted: Attacks compare .* fewer than 20 of either", done.stdout)
+    unasked = compare(file, "--dry-run", "--set", "evaluation.attacks=false", "--out", tmp_path / "out")
+    assert unasked.exit_code == 0 and "To be noted" not in unasked.stdout
+
+
 @pytest.mark.usefixtures("begun")
 def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     out, few = tmp_path / "out", ("--seeds", "1", "--out", tmp_path / "out")

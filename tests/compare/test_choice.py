@@ -76,6 +76,13 @@ def test_what_seeds_cannot_tell_apart_is_not_called_worse(arms):
     assert "Worse than it: private." in told
 
 
+def test_one_seed_in_common_tells_nothing_apart(tmp_path):
+    """However far they are apart: to say that the two are not told apart would read as if they were alike."""
+    told = " ".join(chosen([result(tmp_path, "a", [2.0], [0.5]), result(tmp_path, "b", [9.0], [0.5])]).sentences)
+    assert "Not compared with it, since one seed alone is in common: b (difference +7.000)." in told
+    assert "Not told apart" not in told and "corrected" not in told
+
+
 def test_an_epsilon_is_asked_for(arms):
     assert chosen(arms, max_epsilon=8).arm == "private"
     none = chosen(arms, max_epsilon=2)

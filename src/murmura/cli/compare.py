@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,6 +98,7 @@ def _folder(config: CompareConfig) -> Path:
 def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int, time: bool) -> None:
     """Print what would be run, and how long it would take."""
     from murmura.experiment.forecast.dry_run import DryRun
+    from murmura.experiment.forecast.notes import few
     from murmura.experiment.forecast.timing import timing
     from murmura.units import count, duration
 
@@ -115,9 +116,10 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
             untried |= dict.fromkeys(work.what for work in one.work if work.attempt is None and work.total)
             told.append(f"about {duration(seconds)} each")
         typer.echo(f"{arm.name}: {', '.join(told)}")
-    for what, arms in _unknown(planned).items():
-        whose = "" if len(arms) == len(planned) else f" ({listing(arms)})"
+    for what, whose in _told({arm: one.plan.unknown for arm, one in planned.items()}).items():
         typer.echo(f"Not known here{whose}: {what}")
+    for what, whose in _told({arm: few(one.plan) for arm, one in planned.items()}).items():
+        typer.echo(f"To be noted{whose}: {what}")
     seeds = comparison.config.chosen_seeds
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     # Runs side by side share cores, and those of the search measure less than others.
@@ -127,13 +129,13 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")
 
 
-def _unknown(planned: Mapping[str, Foreseen]) -> dict[str, list[str]]:
-    """What a dry run could not find out, and of which arms."""
+def _told(planned: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """What dry runs have to say, and of which arms, in brackets; of all of them it need not be said."""
     found: dict[str, list[str]] = {}
-    for arm, one in planned.items():
-        for what in one.plan.unknown:
+    for arm, every in planned.items():
+        for what in every:
             found.setdefault(what, []).append(arm)
-    return found
+    return {what: "" if len(arms) == len(planned) else f" ({listing(arms)})" for what, arms in found.items()}
 
 
 def _counted(runs: int, finished: int) -> str:

@@ -176,7 +176,8 @@ def _others(
     that is told already."""
     against = compared(measured, taken.arm, taken.utility_figure.key, picked=True)
     leaking = compared(measured, taken.arm, LEAKAGE, picked=True, least=GUESSING)
-    sign, told, alike, worse = better(taken.utility_figure), [], [], []
+    sign, told, worse = better(taken.utility_figure), [], []
+    alike, single = list[str](), list[str]()
     for one in sorted(measured, key=_worth, reverse=True):
         if one.arm in (taken.arm, *same) or one.arm not in against:
             continue
@@ -188,12 +189,12 @@ def _others(
             worse.append(one.arm)
         else:
             reasons = f"; {listing(broken[one.arm])}" if broken[one.arm] else _leaks_less(leaking.get(one.arm))
-            alike.append(f"{one.arm} (difference {far.words}{reasons})")
+            (single if far.p is None else alike).append(f"{one.arm} (difference {far.words}{reasons})")
     if alike:
-        tested = any(far.p is not None for far in against.values())
         why = "Of these p is corrected for all pairs of arms, since the best was picked; intervals are not."
-        picked = f" {why}" if tested else ""
-        told.append(f"Not told apart from it: {'; '.join(alike)}.{picked}")
+        told.append(f"Not told apart from it: {'; '.join(alike)}. {why}")
+    if single:
+        told.append(f"Not compared with it, since one seed alone is in common: {'; '.join(single)}.")
     if worse:
         told.append(f"Worse than it: {listing(worse)}.")
     return told

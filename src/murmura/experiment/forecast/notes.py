@@ -34,14 +34,15 @@ def notes(plan: Plan) -> list[str]:
         *([f"{too_slow[0].upper()}{too_slow[1:]}."] if too_slow else []),
         *_of_run(experiment, method, plan.gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
-        *_few(experiment, method, people),
+        *few(plan),
         *_caveats(plan),
         *of_budgets(experiment, method, plan.sizes, digests),
     ]
 
 
-def _few(experiment: Experiment, method: Method, people: Population | None) -> list[str]:
+def few(plan: Plan) -> list[str]:
     """That an attack will say little, and what to do about it."""
+    experiment, method, people = plan.decided, plan.method, plan.records.planted if plan.records else None
     if not experiment.evaluation.attacks or people is None:
         return []
     (members, others), apart = _compared(experiment, method, people)
