@@ -76,6 +76,8 @@ def test_columns_that_nothing_reads_are_told(check, tmp_path, ending):
     head = f"{path}: 1 usable, 0 bad, 0 repeated\n"
     assert (done.exit_code, done.stdout) == (0, f"{head}  columns that are not read: 'context' and 'clinic'\n")
     assert check(path, "--field", "input=context", "--site-column", "clinic").stdout == head
+    assert check(path, "--field", "input=context", "--user-column", "clinic").stdout == head
+    assert "'patient'" in check(path, "--user-column", "patient").stdout
 
 
 def test_of_many_columns_that_nothing_reads_some_are_named(check, tmp_path):

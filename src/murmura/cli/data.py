@@ -45,6 +45,10 @@ def check(
     site_column: Annotated[
         str | None, typer.Option("--site-column", metavar="COLUMN", help="Column that names the owner of a record.")
     ] = None,
+    user_column: Annotated[
+        str | None,
+        typer.Option("--user-column", metavar="COLUMN", help="Column that names the person a record is about."),
+    ] = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,7 +67,7 @@ def check(
     from murmura.data import check as checking
 
     fields = dict(mapping(text) for text in field or [])
-    found = checking.check(files, KINDS[kind], fields, site_column, ignore or [])
+    found = checking.check(files, KINDS[kind], fields, site_column, ignore or [], user_column=user_column)
     if as_json:
         from murmura.runs import jsontext
 

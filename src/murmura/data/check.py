@@ -63,6 +63,7 @@ def check(
     fields: Mapping[str, str] | None = None,
     site_column: str | None = None,
     ignore: Sequence[str] = (),
+    user_column: str | None = None,
 ) -> list[Checked]:
     """Read files to the end, whatever is wrong with them. Of folders, all that no site can be made of has a fault.
 
@@ -72,6 +73,7 @@ def check(
         fields: Field to column, where they differ.
         site_column: The column that names the owner of a record.
         ignore: Names, or patterns of them, of what folders hold besides.
+        user_column: The column that names the person that a record is about.
 
     Raises:
         DataError: ``fields`` names no field of ``kind``; a folder holds nothing, or two files of one site; or nothing
@@ -79,6 +81,7 @@ def check(
     """
     found: list[Checked] = []
     first: dict[object, Place] = {}
+    layout = ColumnLayout.of(kind, fields, site_column, _RENAMING, user_column)
     folders = {source: entries(source, ignore) for source in sources if Path(source).is_dir()}
     if ignore and all(Path(source).exists() for source in sources):  # what is missing is the graver mistake
         if not folders:
@@ -88,7 +91,7 @@ def check(
     for source in sources:
         held = folders.get(source)
         files = [source] if held is None else [*held.sites.values(), *held.others]
-        found += [_check(str(file), kind, fields, site_column, first) for file in files]
+        found += [_check(str(file), layout, first) for file in files]
         found += [Checked(str(file), 0, [], [], None, ignored=True) for file in (held.ignored if held else [])]
     return found
 
@@ -110,18 +113,15 @@ def repeats(
     return found
 
 
-def _check(
-    file: str, kind: type[Any], fields: Mapping[str, str] | None, site_column: str | None, first: dict[object, Place]
-) -> Checked:
+def _check(file: str, layout: ColumnLayout[Any], first: dict[object, Place]) -> Checked:
     unread: list[str] = []
-    layout = replace(ColumnLayout.of(kind, fields, site_column, _RENAMING), unread=unread.extend)
     try:
-        loaded = scan_columns(file, layout)
+        loaded = scan_columns(file, replace(layout, unread=unread.extend))
     except DataError as error:
         return Checked(file, 0, [], [], str(error))
     fault = None if loaded.records or loaded.bad else f"{file}: holds no records"
     try:
-        refuse_alike(loaded.sites or [], site_column or "", file)
+        refuse_alike(loaded.sites or [], layout.site_column or "", file)
     except DataError as error:
         fault = str(error)
     twice = repeats(loaded.records, loaded.places, first)
