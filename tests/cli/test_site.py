@@ -1,6 +1,7 @@
 """``murmura site``: what a site's owner sees."""
 
 import json
+import re
 from contextlib import closing
 
 import pytest
@@ -122,6 +123,20 @@ def test_show_tells_what_is_promised_for_just_this_sites_records(sites):
 def test_show_tells_that_sums_are_secure_and_what_the_keys_are(sites):
     shown = site_of("site", "show", sites(**SECURE) / "heart").stdout
     assert "masks between the sites" in shown and "in each secure sum" in shown and "advertise_keys" in shown
+
+
+def test_owners_can_compare_the_keys_that_their_sites_go_by(sites):
+    folder = sites(**SECURE)
+    told = [_roster(folder / site) for site in ("heart", "skin")]
+    assert told[0] == told[1]
+    path = folder / "@federation" / "roster.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lung": "00" * 32}))
+    assert _roster(folder / "heart") != told[0]
+
+
+def _roster(folder):
+    [found] = re.findall(r"roster +((?:[0-9a-f]{4} ?){8})", site_of("site", "show", folder).stdout)
+    return found.strip()
 
 
 def test_a_site_of_its_own_process_answers_nothing_without_its_owners_consent(sites):

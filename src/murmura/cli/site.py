@@ -20,6 +20,7 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
 _DIGEST = 12  # characters of a digest that a table shows
 _NARROW = 120
+_ROSTER = "compare it with the other owners: where it is the same at all sites, they know one another by their own keys"
 
 
 @app.command("init")
@@ -183,6 +184,7 @@ def _facts(found: Terms) -> dict[str, str]:
         "sent in a round": DASH if found.bytes_up is None else f"about {size(found.bytes_up)} at most, a forecast",
         "measures": f"on the site's records: {', '.join(found.measured)}" if found.measured else "on no private record",
         "sums": found.secure or "not secure: the server reads each answer",
+        **({"roster": f"{found.roster}\n{_ROSTER}"} if found.roster else {}),
         "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
     }
 

@@ -10,7 +10,6 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +29,7 @@ from murmura.experiment.prepare import Plan
 from murmura.experiment.simulation import share_out
 from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
-from murmura.federation.site.identity import identity, public
+from murmura.federation.site.identity import fingerprint, identity, public
 from murmura.federation.wire.harmless import harmless
 from murmura.measure.evaluation_set import digests
 from murmura.progress import say
@@ -85,9 +84,8 @@ class Member:
 
     @property
     def fingerprint(self) -> str:
-        """Of all of it, for people to compare: 128 bits of a SHA-256, as eight groups of four hexadecimal digits."""
-        digits = sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-        return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
+        """Of all of it, for people to compare."""
+        return fingerprint(asdict(self))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from murmura.experiment.validate import method_of
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.membership import Membership
 from murmura.federation.method import Method
-from murmura.federation.site.identity import read_roster
+from murmura.federation.site.identity import fingerprint, read_roster
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.releases import Verbs, rows_of
 from murmura.privacy.composition import ReleasedSteps, composed
@@ -52,6 +52,7 @@ class Terms:
         bytes_up: most bytes that a round's answers to the method take, in each round; None where it is not known.
         measured: verbs that measure the run on the site's records.
         secure: how single answers to the method are hidden in sums; None where the server reads each.
+        roster: fingerprint of the sites' public keys, where sums are secure; None where they are not.
         guarantee: what is promised, sentence by sentence; empty where nothing is.
         rejection: why the owner's own limits do not allow the run; None where they do.
     """
@@ -68,6 +69,7 @@ class Terms:
     bytes_up: int | None
     measured: tuple[str, ...]
     secure: str | None
+    roster: str | None
     guarantee: tuple[str, ...]
     rejection: str | None
 
@@ -100,7 +102,8 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
     records = records_of(file, experiment, meets, told=True)
     method.check(file.name, records)
     verbs = verbs_of(experiment, method)
-    sites = len(read_roster(federation / ROSTER)) if method.rule.config.secure and rostered else None
+    roster = read_roster(federation / ROSTER) if method.rule.config.secure and rostered else None
+    sites = None if roster is None else len(roster)
     asked = AskedOf(experiment, method, verbs, len(records), sites, fitting=meets is not None)
     secure = [sum.words for one in verbs for verb in one.verbs() if (sum := one.secure(verb)) is not None]
     return Terms(
@@ -116,6 +119,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         bytes_up=_bytes_up(experiment, method, model, file, records, sites),
         measured=tuple(asked.measured),
         secure=secure[0] if secure else None,
+        roster=None if roster is None else fingerprint({site: key.hex() for site, key in roster.items()}),
         guarantee=tuple(_promised(asked)),
         rejection=file.allow.rejection_reason(asked),
     )

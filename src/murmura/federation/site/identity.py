@@ -1,6 +1,7 @@
 """By what sites know one another: each has a key of its own, and a roster of the others' public keys.
 
-The roster comes from the sites' owners and not from the server, which could otherwise speak for sites to others.
+Whoever makes the roster can put keys of their own into it, and then speak for sites to others. So owners compare its
+fingerprint. Each site refuses a roster that has another key for itself; where all have the same one, its keys are true.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -55,6 +58,13 @@ def identity(folder: Path) -> Ed25519PrivateKey:
 def public(key: Ed25519PrivateKey) -> bytes:
     """What others know it by, 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def fingerprint(known: Mapping[str, Any]) -> str:
+    """Of what is known of one, as JSON, for people to compare: 128 bits of a SHA-256, in groups of four hexadecimal
+    digits."""
+    digits = sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
 
 
 @lru_cache(maxsize=1 << 14)  # simulated sites all check the same ones
