@@ -220,7 +220,7 @@ def test_a_plan_counts_what_is_trained_on(make):
     found = dry_run(make(method=method, training={"epochs": 1, "batch_size": 1}))
     assert [(site.used, site.labelled, site.steps) for site in found.sites] == [(20, 10, 10)] * 2
     assert [round.steps for round in found.rounds] == [2 * n for n in (10, 14, 18, 20)]
-    assert (len(found.heldout), len(found.plan.records.public.validation)) == (12, 12)
+    assert (len(found.heldout), len(found.plan.records.public.validation.records)) == (12, 12)
     alone = dry_run(make(method={"rounds": 2, "annotate": False}, training={"epochs": 1, "batch_size": 1}))
     assert [round.steps for round in alone.rounds] == [20] * 2
     few = dry_run(make(method=method | {"labelled_records": 4, "chunk": 0.1}, training={"epochs": 1, "batch_size": 1}))

@@ -3,6 +3,7 @@
 from murmura.data.records import Choice, Labelled
 from murmura.federation.wire.messages import decode, encode
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.measure.labelled import Validation
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
 
@@ -10,11 +11,12 @@ from tests.federation.world import instructions, make_workbench
 def test_what_is_told_is_heard_through_the_wire_and_the_validation_records_stay():
     asked = [Choice("which", "of these", ("yes", "no", "both"), 2)]
     public = EvaluationSet(
-        INSTRUCTION, instructions(3, 1), instructions(2, 2), [Labelled("rash", "bad")], asked, sample=2, completes=True
+        INSTRUCTION, instructions(3, 1), instructions(2, 2), Validation([Labelled("rash", "bad")]), asked, sample=2
     )
-    heard = EvaluationSet.from_payload(INSTRUCTION, decode(encode(public.to_payload())))
+    told = decode(encode(public.to_payload(completes=True)))
+    heard = EvaluationSet.from_payload(INSTRUCTION, told)
     assert (heard.heldout, heard.nonmembers) == (public.heldout, public.nonmembers)
-    assert (heard.choices, heard.sample, heard.completes, heard.validation) == (asked, 2, True, ())
+    assert (heard.choices, heard.sample, told["completes"], heard.validation.records) == (asked, 2, True, ())
 
 
 def test_non_members_travel_only_to_be_completed():

@@ -1,6 +1,7 @@
 """Utility on held-out records, many adapters at once."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -53,8 +54,7 @@ def test_of_answers_that_repeat_the_loss_of_guessing_is_told(bench):
 
 def test_answers_are_those_of_a_sample(bench, public):
     states = adapters(bench, 2)
-    public.completes = True
-    found = measure(bench, public, states)
+    found = measure(bench, public, states, completes=True)
     sample = continuations(bench, states, [public.heldout[:2]] * 2, "answers")
     assert [figures(f) for f in found] == [(s["rouge"], s["rouge"], s["exact"], s["prefix"]) for s in sample]
     assert [s["records"] for s in sample] == [2, 2]
@@ -142,9 +142,9 @@ def test_its_time_counts_as_evaluation(bench, public):
 
 def test_non_members_of_their_own_kind_are_continued_beside_the_held_out_records(bench, public):
     """Held-out records may be easier than the sites' own; then other records stand for what nobody trained on."""
-    public.nonmembers, public.completes = public.heldout[::-1], True
+    public = replace(public, nonmembers=public.heldout[::-1])
     states = adapters(bench, 1)
-    [found] = measure(bench, public, states)
+    [found] = measure(bench, public, states, completes=True)
     expected = continuations(bench, states * 2, [public.heldout[:2], public.nonmembers[:2]], "")
     others = expected[1]
     assert figures(found) == (expected[0]["rouge"], others["rouge"], others["exact"], others["prefix"])

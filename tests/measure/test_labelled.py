@@ -5,11 +5,9 @@ import pytest
 
 from murmura.data.cloze import Cloze
 from murmura.data.records import Labelled
-from murmura.measure.evaluation_set import EvaluationSet
-from murmura.measure.labelled import pattern_scores, weigh
+from murmura.measure.labelled import Validation, pattern_scores
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
-from murmura.tasks import LABELLED
 from murmura.tasks.labelled import LabelledReading
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining, LoraSpec
@@ -48,13 +46,13 @@ def test_no_text_has_no_scores(bench):
 
 
 def test_without_a_validation_set_all_patterns_count_alike(bench):
-    weighed = weigh(bench, EvaluationSet(LABELLED, []), adapters(bench, 1)[0])
+    weighed = Validation().weigh(bench, adapters(bench, 1)[0])
     assert weighed.weights == [1.0, 1.0, 1.0] and weighed.accuracy is None
 
 
 def test_weights_are_kept_for_the_adapter_they_are_of(bench):
-    public = EvaluationSet(LABELLED, [], validation=[Labelled("rash", "bad"), Labelled("help", "good")])
+    validation = Validation([Labelled("rash", "bad"), Labelled("help", "good")])
     one, other = adapters(bench, 2)
-    first = weigh(bench, public, one)
-    assert weigh(bench, public, one) is first
-    assert weigh(bench, public, other) is not first
+    first = validation.weigh(bench, one)
+    assert validation.weigh(bench, one) is first
+    assert validation.weigh(bench, other) is not first

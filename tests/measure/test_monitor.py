@@ -53,9 +53,9 @@ def calls(monkeypatch):
     1000 or more so much more."""
     made = []
 
-    def measure(self, runtime, adapters):
+    def measure(self, runtime, adapters, *, completes, poses):
         made.append(len(adapters))
-        return [PUBLIC | (COMPLETED if self.completes else {}) for _ in adapters]
+        return [PUBLIC | (COMPLETED if completes else {}) for _ in adapters]
 
     def scores(reader, task, runtime, adapters, records):
         numbers = [np.array([2.5 * float(record.output.split()[-1]) for record in own]) for own in records]
@@ -274,7 +274,7 @@ def test_members_and_others_that_differ_before_training_are_told(calls):
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, loss):
-    monkeypatch.setattr(EvaluationSet, "measure", lambda self, runtime, adapters: [{"heldout_loss": loss}])
+    monkeypatch.setattr(EvaluationSet, "measure", lambda *_, **options: [{"heldout_loss": loss}])
     fleet = fleet_of(answers)
     fleet.round = 5
     with pytest.raises(RunError, match="held-out loss is not a finite number") as error:

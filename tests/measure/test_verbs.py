@@ -156,7 +156,6 @@ AGREED = EvaluationSet(
     choices=[Choice("which", "", ("yes", "no"), 1)],
     benchmarks=[SUMS],
     sample=0,
-    completes=True,
 )
 GUESSED = {
     "heldout": Instruction("who is in bed 7", "", "jane roe"),
@@ -179,14 +178,14 @@ def owned(cohort):
 @pytest.mark.parametrize("field", GUESSED)
 def test_own_adapters_are_measured_on_what_was_agreed_alone(owned, field):
     """A server that may name the text learns whether a site has such a record, and what it says."""
-    assert answers(owned, "assess", **AGREED.to_payload()).keys() == {"site-0", "site-1"}
+    assert answers(owned, "assess", **AGREED.to_payload(completes=True)).keys() == {"site-0", "site-1"}
     some = replace(AGREED, heldout=AGREED.heldout[:2])
-    assert answers(owned, "assess", **some.to_payload()).keys() == {"site-0", "site-1"}
+    assert answers(owned, "assess", **some.to_payload(completes=True)).keys() == {"site-0", "site-1"}
     lying = replace(AGREED, **{field: [*getattr(AGREED, field), GUESSED[field]]})
     with pytest.raises(RefusedError, match="not on the list that the federation hands round"):
-        answers(owned, "assess", **lying.to_payload())
+        answers(owned, "assess", **lying.to_payload(completes=True))
     owned.sites[0].agreed = owned.sites[1].agreed = None  # of a simulation
-    assert answers(owned, "assess", **lying.to_payload()).keys() == {"site-0", "site-1"}
+    assert answers(owned, "assess", **lying.to_payload(completes=True)).keys() == {"site-0", "site-1"}
 
 
 def test_own_adapters_are_attacked_with_agreed_non_members_alone(owned):

@@ -35,8 +35,8 @@ def test_what_fits_is_what_the_words_are_given_for(tokenizer):
 
 def test_validation_records_are_set_apart_from_the_held_out_ones():
     public = LABELLED.evaluation_set(METHOD, DATA, RECORDS, [], Stream(3), sample=2)
-    assert (len(public.validation), len(public.heldout), public.weigh_patterns) == (4, 6, False)
-    assert {*public.validation, *public.heldout} == {*RECORDS}
+    assert (len(public.validation.records), len(public.heldout), public.validation.weighs) == (4, 6, False)
+    assert {*public.validation.records, *public.heldout} == {*RECORDS}
 
 
 @pytest.mark.parametrize(("records", "message"), [(RECORDS[:4], "cannot be set apart"), ([Labelled("x")], "no label")])

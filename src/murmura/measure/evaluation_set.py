@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from murmura.data.records import KINDS, Choice, Labelled, digest
+from murmura.data.records import KINDS, Choice, digest
 from murmura.federation.wire.messages import Ask
 from murmura.measure import choices
 from murmura.measure.benchmarks import benchmark_set
 from murmura.measure.benchmarks.benchmark_set import BenchmarkSet
-from murmura.measure.ensemble import Weighed
 from murmura.measure.harness.tasks import HarnessSet
+from murmura.measure.labelled import Validation
 from murmura.measure.reader import Reader
 from murmura.model_runtime import ModelRuntime
 from murmura.runs.schema import MeasuredOn, RecordSet
@@ -28,7 +29,7 @@ Figures = dict[str, Any]
 counts."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class EvaluationSet:
     """Public records. They are the server's; a site is sent those that it is to measure its own adapter with.
 
@@ -36,67 +37,68 @@ class EvaluationSet:
         task: the kind of record that the run is about.
         heldout: records of that kind, at least one.
         nonmembers: records like the sites' own, to compare attacks on members with; the held-out ones if empty.
-        validation: labelled records that decide what patterns are worth. They stay with the server.
+        validation: labelled records that decide what patterns are worth. They stay with the server; a site has none.
         choices: questions with options.
         benchmarks: questions that are answered in the model's own words.
         harness: tasks of lm-evaluation-harness.
         asks: what all these questions ask, in the words that a record with the same question would have.
-        weigh_patterns: weigh patterns by their accuracy on the validation records, instead of all alike.
         sample: how many held-out questions the model also answers.
-        completes: whether as many non-members are completed too, to compare memorisation with.
-        poses: whether benchmarks are measured this time.
-        reader: what reads them, for losses and attacks alike.
-        weighed: the adapter that was last read with the validation records, and what its patterns are worth.
     """
 
     task: Task
     heldout: Sequence[Any]
     nonmembers: Sequence[Any] = ()
-    validation: Sequence[Labelled] = ()
+    validation: Validation = field(default_factory=Validation)
     choices: Sequence[Choice] = ()
     benchmarks: Sequence[BenchmarkSet] = ()
     harness: HarnessSet | None = None
     asks: Sequence[str] = ()
-    weigh_patterns: bool = True
     sample: int = 16
-    completes: bool = False
-    poses: bool = True
-    weighed: tuple[State, Weighed] | None = field(default=None, init=False, repr=False)
-    reader: Reader = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.nonmembers = self.nonmembers or self.heldout
-        self.reader = Reader(self.task.token_scores)
+        object.__setattr__(self, "nonmembers", self.nonmembers or self.heldout)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What reads them, for losses and attacks alike."""
+        return Reader(self.task.token_scores)
 
     @property
     def subjects(self) -> list[str]:
         """What the run is measured with, in the words that a record with the same question would have."""
         return [*(one.subject for one in (*self.heldout, *self.nonmembers)), *self.asks]
 
-    def measure(self, runtime: ModelRuntime, adapters: Sequence[State]) -> list[Figures]:
-        """Figures of each adapter on the held-out records, and on questions of other kinds if there are any."""
-        figures = self.task.measure(runtime, self, adapters)
+    def measure(
+        self, runtime: ModelRuntime, adapters: Sequence[State], *, completes: bool = False, poses: bool = True
+    ) -> list[Figures]:
+        """Figures of each adapter on the held-out records, and on questions of other kinds if there are any.
+
+        Args:
+            completes: as many non-members are completed too, to compare memorisation with.
+            poses: benchmarks are measured too.
+        """
+        figures = self.task.measure(runtime, self, adapters, completes=completes)
         if self.choices:
             asked = choices.measure(runtime, adapters, self.choices)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
-        if self.benchmarks and self.poses:
+        if self.benchmarks and poses:
             asked = benchmark_set.measure(runtime, adapters, self.benchmarks)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
-        if self.harness and self.poses:
+        if self.harness and poses:
             asked = self.harness.measure(runtime, adapters)
             figures = [one | more for one, more in zip(figures, asked, strict=True)]
         return figures
 
-    def to_payload(self) -> dict[str, Any]:
-        """What a site needs to measure with, as a payload; no task of the harness, which a site would run code of."""
-        others = self.nonmembers if self.completes and self.nonmembers is not self.heldout else ()
+    def to_payload(self, *, completes: bool = False, poses: bool = True) -> dict[str, Any]:
+        """What a site needs to ``measure``, as a payload; no task of the harness, which a site would run code of."""
+        others = self.nonmembers if completes and self.nonmembers is not self.heldout else ()
         return {
             "sample": self.sample,
-            "completes": self.completes,
+            "completes": completes,
             "heldout": [asdict(record) for record in self.heldout],
             "nonmembers": [asdict(record) for record in others],
             "choices": [asdict(question) | {"options": list(question.options)} for question in self.choices],
-            "benchmarks": [one.to_payload() for one in self.benchmarks] if self.poses else [],
+            "benchmarks": [one.to_payload() for one in self.benchmarks] if poses else [],
         }
 
     def measured(self, *, secret: bool) -> MeasuredOn:
@@ -111,13 +113,12 @@ class EvaluationSet:
 
     @classmethod
     def from_payload(cls, task: Task, payload: Mapping[str, Any] | Ask) -> EvaluationSet:
-        """The inverse of ``to_payload``, from an ask that may hold more, for records of a kind."""
+        """The records of ``to_payload``, from an ask that may hold more, for records of a kind."""
         made = KINDS[task.kind]
         records, others = ([made(**fields) for fields in payload[name]] for name in ("heldout", "nonmembers"))
         asked = [Choice(**fields | {"options": tuple(fields["options"])}) for fields in payload["choices"]]
         benchmarks = [BenchmarkSet.from_payload(one) for one in payload["benchmarks"]]
-        given = {name: payload[name] for name in ("sample", "completes")}
-        return cls(task, records, others, choices=asked, benchmarks=benchmarks, **given)
+        return cls(task, records, others, choices=asked, benchmarks=benchmarks, sample=payload["sample"])
 
 
 def brought(site: Site, task: Task, verb: str, fields: Sequence[Mapping[str, Any]]) -> list[Any]:

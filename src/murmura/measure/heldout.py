@@ -135,14 +135,16 @@ def fall(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> dict[s
     return _with_ends("heldout_fall", found, found.low, found.high)
 
 
-def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[dict[str, Any]]:
+def measure(
+    runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State], *, completes: bool = False
+) -> list[dict[str, Any]]:
     """For each adapter its figures by name: loss over all held-out records, and where ``public.sample`` is not 0
-    continuations of the first so many of them and, if ``public.completes``, of the non-members. All are written in
+    continuations of the first so many of them and, if it ``completes`` them, of the non-members. All are written in
     shared batches."""
     with phase("evaluate"):
         found = losses(runtime, public, adapters)
         # Held-out records that serve as non-members too are continued once.
-        apart = public.completes and public.nonmembers is not public.heldout
+        apart = completes and public.nonmembers is not public.heldout
         kinds = [public.heldout, public.nonmembers] if apart else [public.heldout]
         samples = [kind[: public.sample] for _ in adapters for kind in kinds]
         rows = continued(runtime, [a for a in adapters for _ in kinds], samples, "held-out answers")
@@ -156,6 +158,6 @@ def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[Sta
         if own:
             figures[-1] |= _over_texts("heldout_rouge", [one.rouge for one in own])
             figures[-1] |= _over_texts("heldout_f1", [one.f1 for one in own])
-        if public.completes:
+        if completes:
             figures[-1] |= {f"nonmember_{name}": others[name] for name in ("rouge", "exact", "prefix")}
     return figures

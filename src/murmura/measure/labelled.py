@@ -12,7 +12,6 @@ from murmura.generation.cloze import scores as label_scores
 from murmura.generation.scoring import TokenScores
 from murmura.measure.classification import quality
 from murmura.measure.ensemble import Weighed, ensemble, pattern_accuracies, soft_labels
-from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.guessing import majority
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import phase
@@ -37,22 +36,45 @@ def pattern_scores(
     return results
 
 
-def weigh(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> Weighed:
-    """Pattern weights of a model, from the server's validation set (LP-FL, eq. 5), or the same for all without one."""
-    if public.weighed is None or public.weighed[0] is not adapter:
-        public.weighed = (adapter, _weigh(runtime, public, adapter))
-    return public.weighed[1]
+class Validation:
+    """Labelled records of the server, which decide what patterns are worth. What it has found of the last adapter it
+    remembers, by identity, so that none may be changed in place while it is in use.
 
+    Args:
+        records: without any all patterns count alike.
+        weighs: patterns count by their accuracy on the records, instead of all alike.
+    """
 
-def _weigh(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> Weighed:
-    cloze, records = runtime.cloze, public.validation
-    if not records:
-        return Weighed([1.0] * len(cloze.patterns), None)
-    found = pattern_scores(runtime, [adapter] * len(records), [r.text for r in records], "validation")
-    truth = _truth(records, cloze.labels)
-    weights = pattern_accuracies(found, truth) if public.weigh_patterns else np.ones(found.shape[1])
-    right = ensemble(found, weights).argmax(axis=1) == truth
-    return Weighed([float(w) for w in weights], float(right.mean()))
+    def __init__(self, records: Sequence[Labelled] = (), *, weighs: bool = True) -> None:
+        self.records, self.weighs = records, weighs
+        self._last: tuple[State, Weighed] | None = None
+
+    def weigh(self, runtime: ModelRuntime, adapter: State) -> Weighed:
+        """Pattern weights of a model (LP-FL, eq. 5), and its accuracy with them."""
+        if self._last is None or self._last[0] is not adapter:
+            self._last = (adapter, self._weigh(runtime, adapter))
+        return self._last[1]
+
+    def _weigh(self, runtime: ModelRuntime, adapter: State) -> Weighed:
+        cloze, records = runtime.cloze, self.records
+        if not records:
+            return Weighed([1.0] * len(cloze.patterns), None)
+        found = pattern_scores(runtime, [adapter] * len(records), [r.text for r in records], "validation")
+        truth = _truth(records, cloze.labels)
+        weights = pattern_accuracies(found, truth) if self.weighs else np.ones(found.shape[1])
+        right = ensemble(found, weights).argmax(axis=1) == truth
+        return Weighed([float(w) for w in weights], float(right.mean()))
+
+    def figures(self, weighed: Weighed) -> dict[str, Any]:
+        """The accuracy on the records, their number, and what guessing comes to; empty without any."""
+        if weighed.accuracy is None:
+            return {}
+        labels = [record.label for record in self.records]
+        return {
+            "validation_accuracy": weighed.accuracy,
+            "validation_accuracy_n": len(labels),
+            "validation_accuracy_guess": majority(labels),
+        }
 
 
 def probabilities(
@@ -76,29 +98,18 @@ def token_scores(runtime: ModelRuntime, adapters: Sequence[State], records: Sequ
     return [TokenScores(nll.astype(np.float32), hits) for nll, hits in zip(whole - picked, first, strict=True)]
 
 
-def measure(runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[dict[str, Any]]:
+def measure(
+    runtime: ModelRuntime, records: Sequence[Labelled], validation: Validation, adapters: Sequence[State]
+) -> list[dict[str, Any]]:
     """Accuracy, loss and calibration of each adapter on the held-out records."""
-    records: Sequence[Labelled] = public.heldout
     truth = _truth(records, runtime.cloze.labels)
     figures = []
     with phase("evaluate"):
         for adapter in adapters:
-            weighed = weigh(runtime, public, adapter)
+            weighed = validation.weigh(runtime, adapter)
             found = probabilities(runtime, adapter, [r.text for r in records], weighed.weights, "held-out texts")
-            figures.append({**validated(public, weighed), **quality(found, truth, runtime.cloze.labels)})
+            figures.append({**validation.figures(weighed), **quality(found, truth, runtime.cloze.labels)})
     return figures
-
-
-def validated(public: EvaluationSet, weighed: Weighed) -> dict[str, Any]:
-    """The accuracy on the validation set, the number of its texts, and what guessing comes to; empty without one."""
-    if weighed.accuracy is None:
-        return {}
-    labels = [record.label for record in public.validation]
-    return {
-        "validation_accuracy": weighed.accuracy,
-        "validation_accuracy_n": len(labels),
-        "validation_accuracy_guess": majority(labels),
-    }
 
 
 def _truth(records: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray:

@@ -124,14 +124,13 @@ class Monitor:
             RunError: the held-out loss is not finite.
         """
         completes = last and self.config.memorisation
+        poses = last or not (self.config.benchmarks and self.config.benchmarks.only_last)
         public = self.evaluation_set
-        public.completes = completes
-        public.poses = last or not (self.config.benchmarks and self.config.benchmarks.only_last)
-        figures = (
-            self._personal_utility(fleet, public, personal, common or {})
-            if personal
-            else self._utility(public, adapter)
-        )
+        if personal:
+            asked = {**public.to_payload(completes=completes, poses=poses), **(common or {})}
+            figures = _personal_utility(fleet, personal, asked)
+        else:
+            [figures] = public.measure(self.runtime, [adapter], completes=completes, poses=poses)
         loss = figures.get("heldout_loss")
         if loss is not None and not math.isfinite(loss):
             fix = "Lower training.lr."
@@ -162,17 +161,6 @@ class Monitor:
         for site, given in each.items():
             if self._planted[site]:
                 given["canaries"] = self._planted[site]
-
-    def _utility(self, public: EvaluationSet, adapter: State) -> Figures:
-        [figures] = public.measure(self.runtime, [adapter])
-        return figures
-
-    def _personal_utility(
-        self, fleet: Fleet, public: EvaluationSet, sites: Sequence[str], common: Mapping[str, State]
-    ) -> Figures:
-        asked: dict[str, Any] = {**public.to_payload(), **common}
-        replies = fleet.ask("assess", sites, None, refused=_without_figures, **asked)
-        return _means([reply["figures"] for reply in replies])
 
     def _attack(
         self, fleet: Fleet, nonmembers: Nonmembers, adapter: State, personal: Sequence[str], common: Mapping[str, State]
@@ -232,6 +220,11 @@ class Monitor:
         replies = list(fleet.ask("memorise", list(each), each=each, refused=unfit))
         weights = [reply["records"] for reply in replies]
         return {f"member_{name}": _mean([reply[name] for reply in replies], weights) for name in _CONTINUED}
+
+
+def _personal_utility(fleet: Fleet, sites: Sequence[str], asked: Payload) -> Figures:
+    replies = fleet.ask("assess", sites, None, refused=_without_figures, **asked)
+    return _means([reply["figures"] for reply in replies])
 
 
 def _unlike(fields: Payload, tally: State, most: Mapping[str, int]) -> str | None:

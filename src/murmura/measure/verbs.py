@@ -231,5 +231,5 @@ class Measuring(Verbs):
             site.require_agreed("assess", digests(records, public.choices, public.benchmarks))
         sent = cohort.given(ask, "adapter", default=lambda site: None)
         adapters = [cohort.whole(site, adapter) for site, adapter in zip(cohort.sites, sent, strict=True)]
-        figures = public.measure(cohort.runtime, adapters)
+        figures = public.measure(cohort.runtime, adapters, completes=ask["completes"])
         return cohort.reply(figures=figures)

@@ -67,7 +67,9 @@ class DocumentTask(Task):
     def preview(self, data: DataConfig, record: Any) -> str | None:
         return str(record.text)
 
-    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
+    def measure(
+        self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State], *, completes: bool = False
+    ) -> list[Figures]:
         import numpy as np
 
         from murmura.measure.heldout import tokens

@@ -59,10 +59,12 @@ class InstructionTask(Task):
     def preview(self, data: DataConfig, record: Any) -> str | None:
         return None if data.template == "chat" else template(data.template).full(record)
 
-    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
+    def measure(
+        self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State], *, completes: bool = False
+    ) -> list[Figures]:
         from murmura.measure import heldout
 
-        return heldout.measure(runtime, public, adapters)
+        return heldout.measure(runtime, public, adapters, completes=completes)
 
 
 INSTRUCTION = InstructionTask()

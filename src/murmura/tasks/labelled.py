@@ -106,22 +106,24 @@ class LabelledTask(Task):
         stream: Stream,
         **settings: Any,
     ) -> EvaluationSet:
+        from murmura.measure.labelled import Validation
+
         if not all(record.label for record in heldout):
             fix = "Label it, hold out fewer records (data.heldout_records), or give others (data.heldout)."
             raise DataError("a held-out record has no label", where=data.heldout or data.train, fix=fix)
         validation: list[Labelled] = []
         if method.validates or method.validation_records is not None:
             validation, heldout = _set_apart(heldout, method.validation_records, stream)
-        weigh = method.pattern_weights == "validation"
+        weighing = Validation(validation, weighs=method.pattern_weights == "validation")
         known = [record for record in nonmembers if record.label]
-        return super().evaluation_set(
-            method, data, heldout, known, stream, validation=validation, weigh_patterns=weigh, **settings
-        )
+        return super().evaluation_set(method, data, heldout, known, stream, validation=weighing, **settings)
 
-    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
+    def measure(
+        self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State], *, completes: bool = False
+    ) -> list[Figures]:
         from murmura.measure import labelled
 
-        return labelled.measure(runtime, public, adapters)
+        return labelled.measure(runtime, public.heldout, public.validation, adapters)
 
     def token_scores(
         self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]

@@ -100,7 +100,9 @@ class PreferenceTask(Task):
             return None
         return "\n\n".join(template(data.template).full(one) for one in record.answers)
 
-    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
+    def measure(
+        self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State], *, completes: bool = False
+    ) -> list[Figures]:
         from murmura.measure import preference
 
         assert isinstance(runtime.reading, PreferenceReading), "a task measures what it reads"

@@ -109,8 +109,14 @@ class Task(ABC):
         return EvaluationSet(self, heldout, nonmembers, **settings)
 
     @abstractmethod
-    def measure(self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State]) -> list[Figures]:
-        """Figures of each adapter on the held-out records."""
+    def measure(
+        self, runtime: ModelRuntime, public: EvaluationSet, adapters: Sequence[State], *, completes: bool = False
+    ) -> list[Figures]:
+        """Figures of each adapter on the held-out records.
+
+        Args:
+            completes: where something is written, non-members are completed too.
+        """
 
     def token_scores(
         self, runtime: ModelRuntime, adapters: Sequence[State], records: Sequence[Any]

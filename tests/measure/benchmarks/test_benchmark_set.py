@@ -92,8 +92,8 @@ def test_they_are_measured_with_the_held_out_records_when_it_is_time(bench):
     assert found["gsm8k_n"] == 2 and "heldout_loss" in found
     told = public.to_payload()
     assert EvaluationSet.from_payload(INSTRUCTION, told).benchmarks[0].questions == SUMS.questions
-    public.poses = False
-    assert "gsm8k" not in public.measure(bench, states)[0] and public.to_payload()["benchmarks"] == []
+    assert "gsm8k" not in public.measure(bench, states, poses=False)[0]
+    assert public.to_payload(poses=False)["benchmarks"] == []
 
 
 def test_what_questions_ask_is_told_in_the_words_of_records_that_ask_the_same():

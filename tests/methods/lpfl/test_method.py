@@ -22,7 +22,7 @@ from murmura.federation.wire.messages import Ask
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.ensemble import pattern_accuracies
 from murmura.measure.evaluation_set import EvaluationSet
-from murmura.measure.labelled import Weighed, pattern_scores
+from murmura.measure.labelled import Validation, Weighed, pattern_scores
 from murmura.measure.monitor import Monitor
 from murmura.measure.verbs import Measuring
 from murmura.methods import build
@@ -82,7 +82,9 @@ class World:
         training = LocalTraining(lr=lr or (0.02 if lora else 0.003), batch_size=4, epochs=2, schedule="constant")
         self.bench = ModelRuntime(bank, tokenizer, reading, training, max_length=48, slots=8 if lora else 1)
         self.public = EvaluationSet(
-            LABELLED, texts(20, 90), validation=texts(10, 91), weigh_patterns=settings.pattern_weights == "validation"
+            LABELLED,
+            texts(20, 90),
+            validation=Validation(texts(10, 91), weighs=settings.pattern_weights == "validation"),
         )
         self.sites = sites or [
             Site(f"site-{k}", texts(size, k), kept=SiteStore(folder / "private" / f"site-{k}", f"site-{k}"))
@@ -130,7 +132,7 @@ def test_it_learns_and_annotates_everything(model, tokenizer, tmp_path):
     assert (
         right / 20 == last["accuracy"] and sum(map(sum, (given.values() for given in last["confusion"].values()))) == 20
     )
-    assert last["validation_accuracy_n"] == len(world.public.validation)
+    assert last["validation_accuracy_n"] == len(world.public.validation.records)
     assert [row.get("pseudo_accuracy_n") for row in world.rows] == [None, 6 + 4, 6 + 4, None]
     assert "member_rouge" not in last  # there is no response to complete
 
@@ -174,7 +176,8 @@ def test_a_closed_gate_annotates_nothing_until_the_last_event_and_both_are_told(
     options = config(gate=0.99, rounds=4)
     world = World(llama, tokenizer, tmp_path, options)
     turned = {"bad": "good", "good": "bad"}  # no model that learns gets over the gate
-    world.public.validation = [Labelled(r.text, turned[r.label]) for r in world.public.validation]
+    validation = world.public.validation
+    validation.records = [Labelled(r.text, turned[r.label]) for r in validation.records]
     world.lead()
     assert [row.get("annotated") for row in world.rows] == [None, None, None, 12 + 8, None]
     assert [row.get("left_unlabelled") for row in world.rows] == [None, None, None, 0, None]
@@ -196,7 +199,7 @@ def test_annotating_all_at_once_is_told_where_the_gate_would_have_kept_it(
     llama, tokenizer, tmp_path, monkeypatch, accuracy
 ):
     """In two rounds nothing waits for a gate; without a validation set nobody knows what it would have done."""
-    monkeypatch.setattr("murmura.methods.lpfl.method.weigh", lambda *_: Weighed([1.0, 1.0], accuracy))
+    monkeypatch.setattr(Validation, "weigh", lambda *_: Weighed([1.0, 1.0], accuracy))
     world = World(llama, tokenizer, tmp_path, config(rounds=2)).lead()
     told = (
         "all 20 texts left were annotated by a model of validation accuracy 0.57, which the gate (0.7) would have kept "
@@ -239,7 +242,7 @@ def test_a_sum_of_words_is_sharper_than_their_mean(llama, tokenizer, tmp_path):
 
 def test_pattern_weights_are_accuracies_unless_all_count_alike(llama, tokenizer, tmp_path):
     world = World(deepcopy(llama), tokenizer, tmp_path / "a").lead()
-    records = world.public.validation
+    records = world.public.validation.records
     scores = pattern_scores(world.bench, [world.server.adapter] * len(records), [r.text for r in records])
     truth = [("bad", "good").index(r.label) for r in records]
     assert world.server.store["patterns"] == list(pattern_accuracies(scores, truth))
@@ -323,7 +326,7 @@ def test_where_sites_keep_a_factor_no_site_sees_the_validation_records(llama, to
     assert ["validation_accuracy" in row for row in world.rows] == [True, False, False, False]
     sent = [fields for fields in asked if "heldout" in fields]
     texts_sent = {record["text"] for fields in sent for record in fields["heldout"] + fields["nonmembers"]}
-    assert sent and texts_sent.isdisjoint(record.text for record in world.public.validation)
+    assert sent and texts_sent.isdisjoint(record.text for record in world.public.validation.records)
 
 
 @pytest.mark.parametrize("rule", ["ffa", "fedsa", "fedex"])

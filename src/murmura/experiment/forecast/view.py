@@ -92,7 +92,7 @@ def figures(dry_run: DryRun, timing: Timing | None = None) -> Iterator[tuple[str
     names, form = _form(e)
     yield names, f"{form}, at most {count(e.data.max_length)} tokens a record"
     held_out = f"{_known(None if dry_run.heldout is None else len(dry_run.heldout))} held out"
-    if dry_run.plan.records and (validation := dry_run.plan.records.public.validation):
+    if dry_run.plan.records and (validation := dry_run.plan.records.public.validation.records):
         held_out += f" to measure and {count(len(validation))} to validate"
     held_out += "".join(f", {questions}" for questions in _questions(dry_run))
     skipped = f"{_known(dry_run.unused('bad'))} bad ones skipped"

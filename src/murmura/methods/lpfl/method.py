@@ -18,7 +18,7 @@ from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Metric, Weights, verb
 from murmura.federation.wire.sums import misfit
 from murmura.measure.ensemble import ensemble, soft_labels
-from murmura.measure.labelled import pattern_scores, validated, weigh
+from murmura.measure.labelled import pattern_scores
 from murmura.methods.averaging import Averaging
 from murmura.methods.lpfl.annotation import choose, due, opens, reads_scores, takes, targets
 from murmura.methods.lpfl.config import LPFLConfig
@@ -98,14 +98,15 @@ class LPFL(Averaging):
     # ---- on the server -------------------------------------------------------------------------------------------
 
     def lead(self, server: Server, fleet: Fleet) -> None:
+        validation = server.evaluation_set.validation
         for round in server.rounds(self.config.rounds):
             self.average(server, fleet, fleet.sites)
-            weighed = weigh(server.runtime, server.evaluation_set, server.adapter)
+            weighed = validation.weigh(server.runtime, server.adapter)
             server.store["patterns"] = weighed.weights
             # Known in every round, evaluated or not; but of no site's model where each has a factor of its own.
             accuracy = None if self.rule.personal else weighed.accuracy
             if accuracy is not None:
-                for name, value in validated(server.evaluation_set, weighed).items():
+                for name, value in validation.figures(weighed).items():
                     server.note(name, value)
             if round <= self.config.events:
                 self._event(server, fleet, round, accuracy, weighed.weights)
