@@ -106,6 +106,8 @@ def test_the_epsilon_that_is_told_is_that_of_the_least_protected_site():
             )
         return noise.guaranteed(server, NOISY)
 
+    noise.asked(server, NOISY, [])  # all are barred: the ask that follows says so
+    assert noise.guaranteed(server, NOISY).epsilon == 0.0
     noise.asked(server, NOISY, ["a", "b"])
     found = told(a=once)  # b has not said what its answer has cost, if there is one
     assert (found.epsilon, found.delta, found.adjacency) == (once, 1e-5, "zero-out")

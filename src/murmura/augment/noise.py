@@ -109,5 +109,5 @@ def asked(server: Server, config: AugmentConfig, sites: Sequence[str]) -> None:
 def guaranteed(server: Server, config: AugmentConfig) -> CentresGuarantee:
     """What holds for every site that was asked, whether it still answers or not."""
     worst = reported(server).worst
-    words = _plan(config, reported(server).most_asked).describe()
+    words = _plan(config, max(1, reported(server).most_asked)).describe()
     return CentresGuarantee(worst["epsilon"], config.noise_delta, "zero-out", words, worst["refused"])

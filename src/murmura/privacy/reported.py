@@ -103,8 +103,8 @@ class ReportedEpsilons:
 
     @property
     def most_asked(self) -> int:
-        """How often the site was asked that was asked most often."""
-        return max(self._asked.values())
+        """How often the site was asked that was asked most often; 0 where none was, as none may answer."""
+        return max(self._asked.values(), default=0)
 
     @property
     def worst(self) -> Mapping[str, Any]:
