@@ -16,9 +16,21 @@ from murmura.report.standing import RowSummary, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, PERSONAL
-from murmura.runs.schema import PersonalModel
+from murmura.runs.schema import Attack, Disclosure, PersonalModel, Round
 from murmura.units import signed
-from tests.report.runs import MODEL, PLAIN, PRIVATE, PROMISE, classifier, metrics, real, rows_of, seeds, write_run
+from tests.report.runs import (
+    MODEL,
+    NOISE,
+    PLAIN,
+    PRIVATE,
+    PROMISE,
+    classifier,
+    metrics,
+    real,
+    rows_of,
+    seeds,
+    write_run,
+)
 
 
 def told(rows, question, **options):
@@ -31,8 +43,21 @@ def ended(folder, **figures):
 
 
 def standing(label, leakage=None, epsilon=None, sent=1e6, **more):
-    told = {"ends": None, "few": False, "outside": False, "told": "at δ = 1e-05", "refused": "", "seconds": None}
+    told = {"ends": None, "told": "at δ = 1e-05", "refused": "", "seconds": None, "runs": run_with()}
     return RowSummary(label=label, leakage=leakage, epsilon=epsilon, sent=sent, **(told | more))
+
+
+def run_with(few=(), unlike=False, added_by="site", expected=False):
+    """A run alone, of which no more is known than this.
+
+    Args:
+        few: what so few records were attacked in that it says little.
+        expected: bytes were not counted.
+    """
+    last = Round(2, {}, attacks={target: Attack("error zone", 6, 24) for target in few})
+    released = Disclosure(**PLAIN[0] | {"protection": {**NOISE, "added_by": added_by}})
+    audit = Audit("0.1", "2026-01-01T00:00:00+00:00", (), (), unlike=unlike)
+    return [SimpleNamespace(last=last, before=None, audit=audit, disclosure=[released], hides_cohorts=expected)]
 
 
 def test_a_single_run_is_told_by_what_training_changed(tmp_path):
@@ -107,7 +132,9 @@ def test_what_tells_records_apart_before_training_is_not_called_leakage(tmp_path
     after = metrics(2, attack_auc=0.9, attack_auc_low=0.85, attack_auc_high=0.95)
     rows = seeds(tmp_path / "two", [before, after], [before | {"attack_loss_auc": 0.67}, after])
     assert len(rows) == 1 and "even before training" in told(rows, LEAKS)
-    both = " ".join(leaks([standing("A", 0.9, ends=(0.8, 1.0), unlike=True), standing("B", 0.9, ends=(0.8, 1.0))]))
+    both = " ".join(
+        leaks([standing("A", 0.9, ends=(0.8, 1.0), runs=run_with(unlike=True)), standing("B", 0.9, ends=(0.8, 1.0))])
+    )
     assert "More than guessing is shown for A; but the loss alone told" in both
 
 
@@ -122,14 +149,15 @@ def test_an_audit_of_records_of_different_kinds_says_so(tmp_path):
 
 
 def test_so_few_records_are_told_of_once(tmp_path):
-    alike = {"few": True, "upload": "60 (95 %: 40 to 80)", "few_uploads": True}
-    both = leaks([standing("A", 0.9, **alike), standing("B", 0.7), standing("C", 0.6, **(alike | {"few": False}))])
+    alike = {"upload": "60 (95 %: 40 to 80)", "runs": run_with(few=("attack", "upload"))}
+    uploads = alike | {"runs": run_with(few=("upload",))}
+    both = leaks([standing("A", 0.9, **alike), standing("B", 0.7), standing("C", 0.6, **uploads)])
     assert [one for one in both if "says little" in one] == [
         "So few records were attacked for A and C that it says little."
     ]
-    alone = leaks([standing("A", 0.9, **(alike | {"few": False}))])
+    alone = leaks([standing("A", 0.9, **uploads)])
     assert [one for one in alone if "says little" in one] == ["So few records were attacked that it says little."]
-    many = [standing(f"arm {place}", 0.9, **(alike | {"few": False})) for place in range(5)]
+    many = [standing(f"arm {place}", 0.9, **uploads) for place in range(5)]
     assert "says little" not in " ".join(leaks(many))  # no upload is told of
 
 
@@ -154,7 +182,8 @@ def test_an_auc_means_no_more_than_it_can(tmp_path):
     assert "cannot be told from guessing" in alone and "more than guessing" not in alone
     few = {"attack": {"attack": "error zone", "members": 6, "others": 24, "each": {}}}
     assert "gives away" not in told(ended(tmp_path / "c", attacks=few), LEAKS)
-    both = " ".join(leaks([standing("A", 0.9), standing("B", 0.3, ends=(0.2, 0.4)), standing("C", 0.7, few=True)]))
+    little = standing("C", 0.7, runs=run_with(few=("attack",)))
+    both = " ".join(leaks([standing("A", 0.9), standing("B", 0.3, ends=(0.2, 0.4)), little]))
     assert (
         "guessing for A" in both and "Less than guessing, for B" in both and "few records were attacked for C" in both
     )
@@ -215,7 +244,7 @@ def test_an_epsilon_whose_noise_the_server_adds_is_not_said_to_hold_against_it(t
     rows = rows_of(write_run(tmp_path / "b", rows=ends, disclosure=[masked]))
     assert "and sees the sum of what sites send without it" in told(rows, PROMISED)
     assert "server" not in told(ended(tmp_path / "c", **PROMISE), PROMISED)
-    named = promised([standing("A", epsilon=1.0, sees="all"), standing("B")])
+    named = promised([standing("A", epsilon=1.0, runs=run_with(added_by="server")), standing("B")])
     assert "That of A does not hold against the server" in named[1]
 
 
@@ -293,13 +322,14 @@ def test_of_many_the_least_and_the_most_are_told():
     assert costs([*alike, old]) == (by_time, unrecorded)
     level = [replace(one, seconds=40.0) for one in alike]
     assert costs([*level, old])[0] == "1.00 MB sent, 40.0 s, for each of the others."
-    told = costs([replace(one, expected=True) for one in alike[:2] + many])[0]
+    secret = run_with(expected=True)
+    told = costs([replace(one, runs=secret) for one in alike[:2] + many])[0]
     assert told.startswith("From 1.00 MB sent (expected), ")
-    some = [replace(one, expected=one in alike[:2], seconds=None) for one in alike]
+    some = [replace(one, runs=secret if one in alike[:2] else one.runs, seconds=None) for one in alike]
     assert costs(some) == ("1.00 MB sent, for each of them.", "For arm0 and arm1 it is what is expected.")
-    assert costs([replace(one, expected=True) for one in some]) == ("1.00 MB sent (expected), for each of them.",)
-    secret = [*alike[:3], replace(alike[3], sent=1e6 + 9, seconds=None), *alike[4:]]
-    assert costs(secret) == (by_time, "No time is told for arm3.")
+    assert costs([replace(one, runs=secret) for one in some]) == ("1.00 MB sent (expected), for each of them.",)
+    untold = [*alike[:3], replace(alike[3], sent=1e6 + 9, seconds=None), *alike[4:]]
+    assert costs(untold) == (by_time, "No time is told for arm3.")
     assert "Not measured for B." in leaks([standing("A", leakage=0.7), standing("B")])
 
 
@@ -307,7 +337,7 @@ def test_costs_are_told_once_where_they_are_the_same(tmp_path):
     assert told(rows_of(write_run(tmp_path / "a")), COST) == "13.5 MB sent, 90.0 s."
     assert "not recorded" in costs([standing(f"{n}", sent=None, seconds=float(n)) for n in range(5)])[0]
     assert costs([standing("A"), standing("B")]) == ("1.00 MB sent, for each of them.",)
-    assert "(expected)" in costs([standing("A", expected=True)])[0]
+    assert "(expected)" in costs([standing("A", runs=run_with(expected=True))])[0]
 
 
 def test_figures_that_were_not_measured_alike_are_not_compared(tmp_path):

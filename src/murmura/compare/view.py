@@ -30,13 +30,12 @@ from murmura.report.content import (
     entry,
 )
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import OF_PERSONS, persons_have, trusted
+from murmura.report.guarantee import OF_PERSONS, persons_have
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
 from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
 from murmura.report.standing import UNATTACKED, RowSummary, cases, costs, leaks, promised
 from murmura.report.style import Style, style
-from murmura.report.table import few_attacked, unlike
 from murmura.units import DASH, bound, count, decimal, duration, listing, several, size
 
 _LINEAR = "a linear model"
@@ -259,26 +258,20 @@ def _standing(one: ArmResult) -> RowSummary:
     """What is told of an arm: its ε counts the search for a rate too, what it leaks is by what is the strongest on it
     (the tables compare by one attack), and intervals are the wider of two, over seeds and over records in a run."""
     runs, attacked = list(one.runs.values()), one.by_strongest
-    lasts, leakage, uploads = [run.last for run in runs], attacked.leakage, attacked.estimate(UPLOADS)
+    leakage, uploads = attacked.leakage, attacked.estimate(UPLOADS)
     searched = ["the search for a rate counted"] if one.tried or one.searched else []
     together = [f"of one run, the most of {len(runs)} seeds"] if len(runs) > 1 else []
     return RowSummary(
         label=one.arm,
+        runs=runs,
         leakage=None if leakage is None else leakage.mean,
         ends=attacked.widest(LEAKAGE),
-        few=few_attacked(runs, "attack"),
-        outside=any(last.privacy for last in lasts),
         epsilon=one.epsilon,
         told=", ".join(part for part in [one.promise, *searched, *together] if part),
         refused=one.unguaranteed,
-        caveats=one.caveats,
         sent=one.bytes,
         seconds=one.wall,
-        expected=any(run.hides_cohorts for run in runs),
         upload=cases(uploads.mean, attacked.widest(UPLOADS)) if uploads else "",
-        few_uploads=few_attacked(runs, "upload"),
-        unlike=unlike(runs),
-        sees=trusted(runs),
     )
 
 

@@ -16,7 +16,7 @@ from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import guarantees, interrupted, of_persons, trusted
+from murmura.report.guarantee import guarantees, interrupted, of_persons
 from murmura.report.standing import (
     KNOWN_BEFORE,
     LITTLE,
@@ -24,14 +24,13 @@ from murmura.report.standing import (
     UNATTACKED,
     RowSummary,
     cases,
-    caveats_of,
     costs,
     leaks,
     promise_of,
     promised,
     untried,
 )
-from murmura.report.table import Row, few_attacked, kinds, runs_of, unlike
+from murmura.report.table import Row, kinds, runs_of
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
 from murmura.units import at_least, count, decimal, listing, signed
@@ -71,28 +70,21 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> FirstScreen:
 
 def standing_of(row: Row) -> RowSummary:
     """What is told of a row of the table."""
-    cell, uploads, last = row.cells["attack_auc"], row.cells["upload_auc"], row.runs[0].last
-    privacy = [run.last.privacy for run in row.runs]
+    leakage, uploads, epsilon = (row.cells[key] for key in ("attack_auc", "upload_auc", "epsilon"))
     up, down = row.cells["bytes_up"].mean, row.cells["bytes_down"].mean
-    refused = next((str(one["refused"]) for one in privacy if one.get("refused")), "")
+    privacy = [run.last.privacy for run in row.runs]
     return RowSummary(
         label=row.label,
-        leakage=cell.mean,
-        ends=cell.ends,
-        few=few_attacked(row.runs, "attack"),
-        outside=any(privacy),
-        epsilon=row.cells["epsilon"].mean,
-        told=promise_of(last.privacy),
-        caveats=caveats_of(row.runs),
-        together=row.cells["epsilon"].together,
-        refused=refused,
+        runs=row.runs,
+        leakage=leakage.mean,
+        ends=leakage.ends,
+        epsilon=epsilon.mean,
+        told=promise_of(privacy[0]),
+        together=epsilon.together,
+        refused=next((str(one["refused"]) for one in privacy if one.get("refused")), ""),
         sent=None if up is None and down is None else (up or 0.0) + (down or 0.0),
         seconds=row.cells["wall"].mean,
-        expected=any(run.hides_cohorts for run in row.runs),
         upload=cases(uploads.mean, uploads.ends),
-        few_uploads=few_attacked(row.runs, "upload"),
-        unlike=unlike(row.runs),
-        sees=trusted(row.runs),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from murmura.measure.figure import GUESSING
+from murmura.report.guarantee import trusted
+from murmura.report.table import few_attacked, promises_privacy, unlike
 from murmura.runs import RunRecord
 from murmura.units import bound, decimal, duration, listing, size
 
@@ -33,45 +35,34 @@ _ALONE = "Each ε is of one alone: whoever also sees what others made of the sam
 
 @dataclass(frozen=True, slots=True)
 class RowSummary:
-    """What the first screen tells of a row or of an arm.
+    """What the first screen tells of a row or of an arm: what each counts in a way of its own, and the runs, from which
+    the rest follows for both alike.
 
     Attributes:
         label: its name.
+        runs: that it rests on.
         leakage: AUC of the strongest attack on the model; None where none was carried out.
         ends: of its 95 % interval.
-        few: whether so few records were attacked that it says little.
-        unlike: whether before training the loss alone told members from others already (``table.unlike``).
-        upload: the same of what one site sends, in words; empty where it was not attacked.
-        few_uploads: ``few`` of that.
-        outside: whether an ε is promised that does not cover what attacks were computed from.
         epsilon: guaranteed; None where none is.
         told: for what that ε is: δ, unit, and whatever it does not count.
-        caveats: what makes that ε worth less than it looks, in sentences; else empty.
-        together: what several runs that the row rests on come to, in words; else empty.
-        sees: what the server sees without noise, which it adds itself, as the end of a sentence; else empty.
         refused: why there is no ε, of runs that promise one.
         sent: bytes that travelled, up and down.
         seconds: of a run; None where that is not told.
-        expected: whether the bytes were not counted, but follow from public numbers.
+        upload: the leakage of what one site sends, in words; empty where it was not attacked.
+        together: what the runs come to together, in words, where that is not what one of them has; else empty.
     """
 
     label: str
+    runs: Sequence[RunRecord]
     leakage: float | None
     ends: tuple[float, float] | None
-    few: bool
-    outside: bool
     epsilon: float | None
     told: str
     refused: str
     sent: float | None
     seconds: float | None
-    expected: bool = False
     upload: str = ""
-    few_uploads: bool = False
-    unlike: bool = False
-    sees: str = ""
     together: str = ""
-    caveats: str = ""
 
 
 def untried(runs: Sequence[RunRecord]) -> tuple[str, ...]:
@@ -129,13 +120,18 @@ def leaks(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
         told.append(f"Not measured for {listing(missing)}." if known else "The model itself was not attacked.")
     if one_by_one := uploads and len(uploads) <= TOLD:
         told.append(f"In what a single site sends, before it is mixed with the others’: {listing(uploads)}.")
-    few = [one for one in standings if (one.few and one in known) or (one.few_uploads and one.upload and one_by_one)]
+    few = [
+        one
+        for one in standings
+        if (one.leakage is not None and few_attacked(one.runs, "attack"))
+        or (one.upload and one_by_one and few_attacked(one.runs, "upload"))
+    ]
     if several and few:
         told.append(_LITTLE_FOR.format(listing([one.label for one in few])))
-    elif any(one.few_uploads and not one.few for one in few):
+    elif any(not few_attacked(one.runs, "attack") for one in few):  # of the model it is told with the figure
         told.append(LITTLE)
     told += [f"These cannot be compared with one another: {apart}."] * bool(apart)
-    told += [_OUTSIDE] * any(one.outside for one in standings if one.leakage is not None or one.upload)
+    told += [_OUTSIDE] * any(promises_privacy(one.runs) for one in standings if one.leakage is not None or one.upload)
     return tuple(told)
 
 
@@ -160,12 +156,12 @@ def _several(known: Sequence[RowSummary]) -> list[str]:
 
 def _shows(one: RowSummary) -> str:
     """What may be said of an attack that came to this."""
-    if one.few:
+    if few_attacked(one.runs, "attack"):
         return "little"
     if one.ends is None:
         return "unknown"
     low, high = one.ends
-    more = "unlike" if one.unlike else "more"
+    more = "unlike" if unlike(one.runs) else "more"
     return more if low > GUESSING else "less" if high < GUESSING else "nothing"
 
 
@@ -205,7 +201,7 @@ def _trusting(having: Sequence[RowSummary], named: bool = False) -> list[str]:
     """Where an ε does not hold against the server, which adds the noise itself."""
     found: dict[str, list[str]] = {}
     for one in having:
-        found.setdefault(one.sees, []).append(one.label)
+        found.setdefault(trusted(one.runs), []).append(one.label)
     return [
         f"{f'That of {listing(whose)}' if named else 'It'} does not hold against the server, which adds the noise "
         f"itself and sees {sees}."
@@ -217,7 +213,7 @@ def _trusting(having: Sequence[RowSummary], named: bool = False) -> list[str]:
 def _epsilon(one: RowSummary) -> str:
     """``ε = 7.900 at δ = 1e-05, for one record (zero-out), whatever the attack.``"""
     more = f" Seen together, {one.together}." if one.together else ""
-    more += f" {one.caveats}" if one.caveats else ""
+    more += f" {caveats}" if (caveats := caveats_of(one.runs)) else ""
     return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{more}"
 
 
@@ -255,11 +251,11 @@ def _range(standings: Sequence[RowSummary], untimed: bool) -> tuple[str, ...]:
         secret = [one.label for one in level if not one.seconds]
         untold = [f"No time is told for {listing(secret)}."] if secret else []
         return (f"From {_ends(timed)}, by time.", *untold, *told)
-    expecting = [one.label for one in level if one.expected]
-    mixed = len(expecting) < len(level)
-    first = replace((timed or level)[0], expected=not mixed)
+    expecting, counted = ([one for one in level if _is_expected(one) == wanted] for wanted in (True, False))
+    first = (counted or level)[0]
     each = _cost(first) if len(timed) == len(level) else _sent(first)
-    only = [f"For {listing(expecting)} it is what is expected."] if expecting and mixed else []
+    whose = [one.label for one in expecting]
+    only = [f"For {listing(whose)} it is what is expected."] if expecting and counted else []
     return (f"{each}, for each of {'the others' if told else 'them'}.", *only, *told)
 
 
@@ -268,7 +264,12 @@ def _ends(known: Sequence[RowSummary]) -> str:
 
 
 def _sent(one: RowSummary) -> str:
-    return "traffic not recorded" if one.sent is None else f"{size(one.sent)} sent{' (expected)' * one.expected}"
+    return "traffic not recorded" if one.sent is None else f"{size(one.sent)} sent{' (expected)' * _is_expected(one)}"
+
+
+def _is_expected(one: RowSummary) -> bool:
+    """Whether the bytes were not counted, but follow from public numbers."""
+    return any(run.hides_cohorts for run in one.runs)
 
 
 def _cost(one: RowSummary) -> str:
