@@ -36,7 +36,7 @@ from murmura.status.serve import application, page
 from murmura.status.view import lines
 from murmura.units import bound
 from tests.experiment import small
-from tests.report.runs import metrics, write_run
+from tests.report.runs import PRIVATE, metrics, write_run
 
 SECRET = {
     "name": "dpfedavg",
@@ -302,6 +302,17 @@ def test_a_run_that_diverged_is_told_in_json_that_any_reader_takes(tmp_path):
     assert math.isnan(look(folder).figures["heldout_loss"])
     for text in (invoke("status", folder, "--json").stdout, get(folder, "/status.json")[1]):
         assert json.loads(text, parse_constant=refuse)["figures"]["heldout_loss"] == "NaN"
+
+
+def test_epsilon_is_told_once_and_hides_no_figure_of_an_earlier_round(tmp_path):
+    """Every round of such a run has one, those too in which nothing was measured."""
+    told = {"epsilon": 7.5001, "privacy": {**PRIVATE, "epsilon": 7.5001}}
+    rows = [metrics(0), metrics(1, **told), {"round": 2, "wall": 30.0, **told}]
+    folder = write_run(tmp_path / "run", rows=rows)
+    said = lines(look(folder))
+    assert [value for _, value in said if "7.50" in value] == ["ε = 7.501 for one record, δ = 1e-05"]
+    assert ("Held-out loss, round 1", "2.125") in said
+    assert [one.figure for one in listing([tmp_path])] == ["held-out loss 2.125"]
 
 
 def test_a_run_has_as_many_rounds_as_it_takes_and_not_as_ask_sites(tmp_path):

@@ -18,8 +18,8 @@ from murmura.runs.locks import is_running
 from murmura.runs.previous import is_run
 
 State = Literal["waiting", "running", "stopped", "finished"]
-HEADLINES = tuple(one.key for one in CATALOGUE if one.column == "always" and not one.total)
-"""Figures that are worth a look while a run goes on."""
+HEADLINES = tuple(one.key for one in CATALOGUE if one.column == "always" and not (one.total or one.promise))
+"""Figures that are worth a look while a run goes on. ε is told by itself, by all that has been spent."""
 _RECENT = 3  # rounds that tell how long the next ones take
 
 
