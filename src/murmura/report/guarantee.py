@@ -176,6 +176,13 @@ def terms(runs: Sequence[RunRecord]) -> list[str]:
     return [adjacency] * bool(adjacencies) + [accountant] * bool(accountants)
 
 
+def is_contradicted(run: RunRecord) -> bool:
+    """Whether an audit with canaries has shown more than the run itself guarantees."""
+    shown, privacy = run.last.values.get("audit_epsilon"), run.last.privacy
+    epsilon = privacy.get("alone", privacy.get("epsilon"))
+    return shown is not None and epsilon is not None and shown > epsilon
+
+
 def trusted(runs: Sequence[RunRecord]) -> str:
     """What the server sees without noise since it adds that itself, as the end of a sentence; empty where sites add it.
 

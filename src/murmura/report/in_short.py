@@ -16,7 +16,7 @@ from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import guarantees, interrupted, of_persons
+from murmura.report.guarantee import guarantees, interrupted, is_contradicted, of_persons
 from murmura.report.standing import (
     KNOWN_BEFORE,
     LITTLE,
@@ -185,13 +185,12 @@ def _meaning(rows: Sequence[Row]) -> list[str]:
 
 def contradicted(runs: Sequence[RunRecord]) -> list[str]:
     """That an audit has shown more than is guaranteed."""
-    told = []
-    for run in runs:
-        shown, privacy = run.last.values.get("audit_epsilon"), run.last.privacy
-        epsilon = privacy.get("alone", privacy.get("epsilon"))
-        if shown is not None and epsilon is not None and shown > epsilon:
-            told.append(f"Do not rely on it: an audit of {run.name} has shown that ε is {at_least(shown)} or more.")
-    return told
+    return [
+        f"Do not rely on it: an audit of {run.name} has shown that ε is {at_least(run.last.values['audit_epsilon'])} "
+        "or more."
+        for run in runs
+        if is_contradicted(run)
+    ]
 
 
 # ---- who gains, and the picture --------------------------------------------------------------------------------------

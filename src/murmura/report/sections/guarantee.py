@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from murmura.privacy.curve import DELTAS
 from murmura.report.content import Block, Entry, Picture, Pictures, ReportSection, Table, entry, note
 from murmura.report.drawing import INK, MUTED, PAPER, svg
-from murmura.report.guarantee import RowGuarantee, guarantees, limits, terms
+from murmura.report.guarantee import RowGuarantee, guarantees, is_contradicted, limits, terms
 from murmura.report.table import OUTSIDE, Row, columns, distinct, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, at_least, bound, count
@@ -74,8 +73,7 @@ def _audit(run: RunRecord) -> str:
     least, most = at_least(told["audit_epsilon"]), at_least(told["audit_most"])
     right, guesses, coins = (count(told[f"audit_{name}"]) for name in ("right", "guesses", "coins"))
     words = f"{least} or more by the audit: {right} of {guesses} guesses right, {coins} coins, which can show {most}"
-    contradicts = run.last.privacy.get("alone", told.get("epsilon", math.inf)) < told["audit_epsilon"]
-    return f"{words}. More than is guaranteed: do not rely on it" if contradicts else words
+    return f"{words}. More than is guaranteed: do not rely on it" if is_contradicted(run) else words
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
