@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from statistics import fmean
 
-from murmura.compare.outcome import LEAKAGE, better, figure_by, finding_most
+from murmura.compare.outcome import LEAKAGE, better, by_seed, finding_most
 from murmura.measure.catalogue import figure, utility_of
 from murmura.measure.figure import GUESSING, Figure
 from murmura.measure.statistics import Difference, differences
@@ -53,13 +52,8 @@ def _name(one: Figure) -> str:
 
 def _against(ordered: Sequence[Row], key: str, attacks: Mapping[str, str] | None = None) -> Mapping[str, Difference]:
     """How a figure of the others differs from that of the first, over the seeds that both have."""
-    values = {row.label: _by_seed(row, key, attacks or {}) for row in ordered}
+    values = {row.label: by_seed(row.runs, key, attacks or {}) for row in ordered}
     return differences(values, values.pop(ordered[0].label), picked=True)
-
-
-def _by_seed(row: Row, key: str, attacks: Mapping[str, str]) -> dict[int, float]:
-    values = {run.seed: figure_by(attacks, run.last, key) for run in row.runs if run.seed is not None}
-    return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
 
 
 def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
@@ -98,7 +92,7 @@ def _leaking(ordered: Sequence[Row]) -> list[str]:
     attacks = finding_most([run for row in ordered for run in row.runs])
     first, found = ordered[0], _against(ordered, LEAKAGE, attacks)
     shown = {label: far for label, far in found.items() if far.shown}
-    leak = {row.label: fmean(_by_seed(row, LEAKAGE, attacks).values() or [0.0]) > GUESSING for row in ordered}
+    leak = {row.label: fmean(by_seed(row.runs, LEAKAGE, attacks).values() or [0.0]) > GUESSING for row in ordered}
     leaks = f"by {attacks['attack']} (AUC)" if "attack" in attacks else "(AUC)"
     less = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean < 0 and leak[first.label]]
     more = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean > 0 and leak[label]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
@@ -70,11 +70,7 @@ class ArmResult:
 
     def values(self, key: str) -> dict[int, float]:
         """A figure at the end of each run that measured it, by seed; finite ones."""
-        rows = {
-            seed: run.totals.get(key) if figure(key).total else self.figure_of(run.last, key)
-            for seed, run in self.runs.items()
-        }
-        return {seed: value for seed, value in rows.items() if value is not None and isfinite(value)}
+        return by_seed(self.runs.values(), key, self.attacks)
 
     def figure_of(self, row: Round, key: str) -> float | None:
         """A figure of a round; None where it was not measured."""
@@ -176,6 +172,16 @@ class ArmResult:
         """Whether the rate is the smallest or the largest that was tried for it, so that one beyond may be better."""
         rates = [one.rate for one in self.tried]
         return not self.rate_of and len(rates) > 1 and self.rate in (min(rates), max(rates))
+
+
+def by_seed(runs: Iterable[RunRecord], key: str, attacks: Mapping[str, str]) -> dict[int, float]:
+    """A figure at the end of each run that has a seed and measured it, leakage by the named attacks; finite ones."""
+    values = {
+        run.seed: run.totals.get(key) if figure(key).total else figure_by(attacks, run.last, key)
+        for run in runs
+        if run.seed is not None
+    }
+    return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
 
 
 def figure_by(attacks: Mapping[str, str], row: Round, key: str) -> float | None:
