@@ -100,7 +100,7 @@ def of_means(own: Sequence[float], others: Sequence[float]) -> tuple[float, floa
 def _mean(values: Sequence[float]) -> tuple[float, float, float]:
     """With the ends of its interval."""
     found = Estimate.of(values, 0.0, 1.0)
-    ends = [(found.low, found.high)] if found.low is not None and found.high is not None else []
+    ends = [found.ends] if found.ends else []
     if not ends or found.n < FEW:
         ends.append(interval(found.mean, found.n))
     return found.mean, min(low for low, _ in ends), max(high for _, high in ends)

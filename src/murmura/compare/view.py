@@ -182,8 +182,7 @@ def _cell(one: Estimate | Difference | None) -> Entry:
 
 
 def _span(one: Estimate | None, guess: float | None) -> Span | None:
-    ends = None if one is None else _ends(one)
-    return None if one is None or ends is None else Span(*ends, one.mean, guess)
+    return Span(*one.ends, one.mean, guess) if one and one.ends else None
 
 
 def _marks(one: ArmResult, choice: Recommendation, front: Sequence[str]) -> list[str]:
@@ -320,11 +319,7 @@ def _level(one: ArmResult, look: Style) -> Level:
 
 
 def _drawn_ends(one: Estimate) -> tuple[float, float] | None:
-    return _ends(one) if one.n >= _DRAWN else None
-
-
-def _ends(one: Estimate) -> tuple[float, float] | None:
-    return None if one.low is None or one.high is None else (one.low, one.high)
+    return one.ends if one.n >= _DRAWN else None
 
 
 # ---- elsewhere -------------------------------------------------------------------------------------------------------

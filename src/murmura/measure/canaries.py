@@ -135,8 +135,8 @@ def _interval(values: Sequence[float], most: float) -> tuple[float, float]:
     alike, 0.025^(1/n) of the way from either end of what is possible.
     """
     found = Estimate.of(values, 0.0, most)
-    if found.low is not None and found.high is not None:
-        return found.low, found.high
+    if found.ends:
+        return found.ends
     if found.n == 1:
         return 0.0, most
     sure = 0.025 ** (1 / found.n)

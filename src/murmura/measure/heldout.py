@@ -86,8 +86,7 @@ def _over_texts(key: str, values: Sequence[float]) -> dict[str, float]:
     """The mean of such values of texts, with how many they are and the 95 % interval over them: where all are alike,
     that of a share, which is the widest that a mean of values from 0 to 1 has."""
     mean = Estimate.of(values, 0.0, 1.0)
-    ends = interval(mean.mean, mean.n) if mean.low is None or mean.high is None else (mean.low, mean.high)
-    return _with_ends(key, mean, *ends)
+    return _with_ends(key, mean, *(mean.ends or interval(mean.mean, mean.n)))
 
 
 def _with_ends(key: str, mean: Estimate, low: float, high: float) -> dict[str, float]:
@@ -130,9 +129,7 @@ def fall(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> dict[s
     lengths = np.array([len(one.nll) for one in before])
     mean = float(fell.sum() / lengths.sum())
     found = Estimate.of(((fell - mean * lengths) / lengths.mean() + mean).tolist())
-    if found.low is None or found.high is None:
-        return {"heldout_fall": found.mean}
-    return _with_ends("heldout_fall", found, found.low, found.high)
+    return _with_ends("heldout_fall", found, *found.ends) if found.ends else {"heldout_fall": found.mean}
 
 
 def measure(

@@ -46,15 +46,18 @@ class Estimate:
         """The wider of two intervals at each end: this one, and the mean of those within single runs; None where there
         is neither."""
         ends = [(fmean(lows), fmean(highs))] if lows and highs else []
-        if self.low is not None and self.high is not None:
-            ends.append((self.low, self.high))
+        ends += [self.ends] if self.ends else []
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Of its interval; None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def words(self) -> str:
         """``2.193 (2.150 to 2.236)``."""
-        between = "" if self.low is None or self.high is None else f" ({decimal(self.low)} to {decimal(self.high)})"
-        return f"{decimal(self.mean)}{between}"
+        return decimal(self.mean) + (f" ({' to '.join(map(decimal, self.ends))})" if self.ends else "")
 
 
 def estimate(of: Figure, values: Sequence[float]) -> Estimate:
@@ -83,15 +86,14 @@ class Difference:
     @property
     def size(self) -> str:
         """How large it is, whichever way: ``0.037 (0.022 to 0.051)``."""
-        ends = sorted(abs(end) for end in (self.estimate.low, self.estimate.high) if end is not None)
-        between = f" ({' to '.join(map(decimal, ends))})" if len(ends) == 2 else ""
+        ends = sorted(map(abs, self.estimate.ends or ()))
+        between = f" ({' to '.join(map(decimal, ends))})" if ends else ""
         return f"{decimal(abs(self.estimate.mean))}{between}"
 
     @property
     def words(self) -> str:
         """``+0.031 (+0.010 to +0.052), p = 0.021``."""
-        low, high = self.estimate.low, self.estimate.high
-        between = "" if low is None or high is None else f" ({signed(low)} to {signed(high)})"
+        between = f" ({' to '.join(map(signed, self.estimate.ends))})" if self.estimate.ends else ""
         p = "" if self.p is None else ", p < 0.001" if self.p < 0.001 else f", p = {decimal(self.p)}"
         return f"{signed(self.estimate.mean)}{between}{p}"
 
