@@ -1,6 +1,7 @@
 """The table as Markdown."""
 
 from murmura.report import markdown, table
+from murmura.report.content import Table
 from murmura.report.markdown import pipes
 from murmura.runs import read_all
 from tests.report.runs import write_run
@@ -22,4 +23,5 @@ def test_a_row_a_method_with_spread_and_dashes(tmp_path):
 
 
 def test_what_a_user_has_called_something_ends_no_column_and_opens_no_tag():
-    assert pipes(["a|b", "<i>c"], [["d", "1"]]).splitlines() == ["| a\\|b | &lt;i>c |", "| --- | --: |", "| d | 1 |"]
+    lines = pipes(Table(["a|b", "<i>c"], [["d", "1"]])).splitlines()
+    assert lines == ["| a\\|b | &lt;i>c |", "| --- | --: |", "| d | 1 |"]

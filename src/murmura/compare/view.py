@@ -334,5 +334,5 @@ def markdown(told: ReportSection) -> str:
         elif isinstance(block, Paragraph):
             parts.append(f"{block.text}\n")
         elif isinstance(block, Table):
-            parts.append(pipes(block.columns, ([cell.words for cell in row] for row in block.entries)))
+            parts.append(pipes(block))
     return "\n".join(parts)

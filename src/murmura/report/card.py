@@ -8,7 +8,7 @@ from typing import Any
 
 from murmura.report.content import Block, Paragraph, Table
 from murmura.report.markdown import pipes, tabled
-from murmura.report.run_facts import facts
+from murmura.report.run_facts import facts, place
 from murmura.report.sections.audit import figures_of
 from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
@@ -86,7 +86,7 @@ def _begun(run: RunRecord) -> str:
     if not folder:
         return ""
     which = f" (SHA-256 of its tensors {digest[:12]}…)" if digest else ""
-    name = _last(folder)  # a run and what it calls its adapter say enough for people
+    name = place(folder)
     return f"Training began with the adapter in `{name}`{which}: what that was trained on is in this model, too."
 
 
@@ -107,7 +107,7 @@ def _beside(run: RunRecord) -> str:
     if not options:
         return ""
     pool = options.get("pool")
-    what = f"public ones of the pool `{_last(pool)}`" if pool else "others that a model has written after them"
+    what = f"public ones of the pool `{place(pool)}`" if pool else "others that a model has written after them"
     return f"Beside their own records sites have trained on {what} (`[augment]`, below)."
 
 
@@ -127,11 +127,7 @@ def _short(value: Any) -> Any:
     but patterns and words, which may begin with a slash and have to stay as they are."""
     if isinstance(value, Mapping):
         return {key: _short(one) for key, one in value.items()}
-    return _last(value) if isinstance(value, str) and Path(value).is_absolute() else value
-
-
-def _last(path: str) -> str:
-    return "/".join(Path(path).parts[-2:])
+    return place(value) if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _block(block: Block) -> str:
@@ -141,4 +137,4 @@ def _block(block: Block) -> str:
     if not isinstance(block, Table):
         return ""
     title = f"{block.title}\n\n" if block.title else ""
-    return title + pipes(block.columns, ([cell.words for cell in row] for row in block.entries)).rstrip("\n")
+    return title + pipes(block).rstrip("\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from murmura.report.content import FirstScreen
+from murmura.report.content import FirstScreen, Table
 from murmura.report.in_short import in_short
 from murmura.report.sections.results import remarks, summary
 from murmura.report.table import Row
@@ -28,13 +29,13 @@ def tabled(rows: Sequence[Row]) -> str:
     """A line a row and a column a figure, small print behind the figures; below it what to know before trusting it."""
     table = summary(rows)
     head = [title.replace("\n", " ") for title in table.short]
-    drawn = pipes(head, [[cell.words for cell in row] for row in table.entries])
-    return drawn + "".join(f"\n{sentence}\n" for sentence in remarks(rows))
+    return pipes(replace(table, columns=head)) + "".join(f"\n{sentence}\n" for sentence in remarks(rows))
 
 
-def pipes(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of cells in plain words; all columns but the first are aligned at the right."""
-    every = [head, ["---", *["--:"] * (len(head) - 1)], *lines]
+def pipes(table: Table) -> str:
+    """A Markdown table, its cells in plain words; all columns but the first are aligned at the right."""
+    rule = ["---", *["--:"] * (len(table.columns) - 1)]
+    every = [table.columns, rule, *([cell.words for cell in row] for row in table.entries)]
     return "".join(f"| {' | '.join(map(_plain, cells))} |\n" for cells in every)
 
 

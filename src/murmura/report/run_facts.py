@@ -14,7 +14,7 @@ from murmura.report.table import Row, runs_of
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import SIMULATIONS, Environment, OtherModel
-from murmura.units import DASH, count, decimal, listing, size
+from murmura.units import DASH, count, decimal, listing, several, size
 
 _IN_TITLE = 4  # labels at most
 
@@ -139,7 +139,7 @@ def records(run: RunRecord) -> str:
     """Which records the sites have: the name of a file, a folder or a data set; of a path its end, which says enough
     for people."""
     train = run.options.get("data", {}).get("train")
-    return _place(train) if train else DASH
+    return place(train) if train else DASH
 
 
 def _shared_out(run: RunRecord) -> str:
@@ -167,9 +167,9 @@ def heldout(run: RunRecord) -> str:
     data = run.options.get("data", {})
     drawn = data.get("heldout_records")
     number = run.measured.heldout.count if run.measured else drawn
-    told = f"{count(number)} of {_place(data['heldout'])}" if number and data.get("heldout") else ""
+    told = f"{count(number)} of {place(data['heldout'])}" if number and data.get("heldout") else ""
     told = told or (f"{count(number)} taken out of {records(run)}" if number else "")
-    told = told or (_place(data["heldout"]) if data.get("heldout") else DASH)
+    told = told or (place(data["heldout"]) if data.get("heldout") else DASH)
     return f"{told}, drawn with seed {run.seed}" if drawn else told
 
 
@@ -195,15 +195,15 @@ def _shown_as(run: RunRecord) -> str:
     return f"template ‘{data.get('template')}’, {most}" if run.kind in ("instruction", "preference") else most
 
 
-def _place(source: str) -> str:
-    """A path's last two names; an id of a data set has no more."""
+def place(source: str) -> str:
+    """A path's last two names, which say enough for people; an id of a data set has no more."""
     return "/".join(PurePath(source).parts[-2:])
 
 
 def machine(told: Environment) -> str:
     """Device, cores and system."""
     cores = told.cpu_count
-    parts = (told.device, f"{cores} CPU core{'' if cores == 1 else 's'}" if cores else "", told.platform)
+    parts = (told.device, several(cores, "CPU core") if cores else "", told.platform)
     return ", ".join(part for part in parts if part)
 
 
