@@ -1,4 +1,4 @@
-"""The index of equations in docs/methods.md names what there is, and what it names cites its paper."""
+"""The index of equations in docs/methods/index.md names what there is, and what it names cites its paper."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ AUTHOR = re.compile(r"\b([A-Z][\w-]+)(?: et al\.| and [A-Z]\w+)? \d{4}")  # "Zha
 
 def rows():
     """(heading, what the row says, file, names) of each row of the index."""
-    index = (ROOT / "docs" / "methods.md").read_text().split(HEAD)[1].split("\n## ")[0]
+    index = (ROOT / "docs" / "methods" / "index.md").read_text().split(HEAD)[1].split("\n## ")[0]
     found, heading = [], ""
     for line in index.splitlines():
         if line.startswith("### "):

@@ -183,7 +183,7 @@ class AggregationConfig(Section):
     """mean of A and mean of B (FedAvg); ffa: A frozen, B averaged; rolora: A and B in turn; fedsa: A averaged, B stays
     at the site; fedex: mean plus what it misses, as a residual; flora: stacked, into the residual; flexlora: best
     adapter for the mean product; fair: mean with LoRA-FAIR's correction of B; median, trimmed-mean, krum, norm-bound:
-    against sites that lie (see docs/methods.md)."""
+    against sites that lie (see docs/methods/aggregation.md)."""
     ranks: tuple[int, ...] = ()
     """Ranks of the sites in order, repeated cyclically; none above lora.rank. If not given, all have lora.rank."""
     local: Local = PlainLocal()
