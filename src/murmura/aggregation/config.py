@@ -140,7 +140,7 @@ class Adaptive(Section):
 
 class SecureSumConfig(Section):
     """Add up what sites send under masks, so that the server learns the sum alone (Bonawitz et al. 2017; see
-    docs/privacy.md). For methods and rules whose server needs nothing else."""
+    docs/secure_sum.md). For methods and rules whose server needs nothing else."""
 
     threshold: float = Field(2 / 3, ge=0.5, le=1)
     """A sum is made if more than this share of the sites that were asked answer to its end; with fewer, nothing is
