@@ -72,7 +72,8 @@ class DryRun(Foreseen):
     """What a run would do; None stands for what could not be found out, and ``unknown`` says why.
 
     Args:
-        plan, rounds: as of ``Foreseen``: what the run goes by, and what each round takes.
+        plan: what the run goes by.
+        rounds: what each round takes.
         sites: in the run's order; those without a usable record would be left out.
         public: what choosing public records, or writing others at the sites, takes; None where there are none.
         work: what is done many times, as far as it is known.
