@@ -60,9 +60,10 @@ lint: venv
 types: venv
 	$(BIN)/mypy src
 
-# A warning is an error: links and anchors lead somewhere, and every name of the API is there.
+# A warning is an error: links and anchors lead somewhere, and every name of the API is there. With --quiet mkdocs would
+# not count warnings.
 docs: venv
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # Slow ones come first (tests/conftest.py): what a process takes over from another is at the end, and so is short.
 tests: venv
