@@ -81,7 +81,7 @@ _PARTS: Mapping[str, Named] = {
     ),
     "dp-prompt": Named(
         "pretext",
-        {"method.seeds": "paraphrased"},
+        {"method.seeds": "paraphrased", "method.samples": 0},  # what is trained on are the paraphrases
         "DP-Prompt (Utpala et al. 2023): sites paraphrase their texts under local differential privacy.",
     ),
 }
