@@ -105,6 +105,7 @@ def test_every_name_gives_an_experiment_of_what_it_stands_for(name, whole):
         ("fedmit", "fedmit", None, None),
         ("FFA-LoRA", "fedit", ("aggregation", "rule"), "ffa"),
         ("Expand-only", "pretext", ("method", "seeds"), "public"),
+        ("DP-Prompt", "pretext", ("method", "samples"), 0),
         ("FedDCA-star", "fedit", ("augment", "site_encoder"), "ENCODER"),
     ],
 )

@@ -135,7 +135,9 @@ def test_owners_can_compare_the_keys_that_their_sites_go_by(sites):
 
 
 def _roster(folder):
-    [found] = re.findall(r"roster +((?:[0-9a-f]{4} ?){8})", site_of("site", "show", folder).stdout)
+    shown = site_of("site", "show", folder).stdout
+    assert "of heart, lung and skin: compare it" in " ".join(shown.split())
+    [found] = re.findall(r"roster +((?:[0-9a-f]{4} ?){8})", shown)
     return found.strip()
 
 

@@ -20,7 +20,10 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
 _DIGEST = 12  # characters of a digest that a table shows
 _NARROW = 120
-_ROSTER = "compare it with the other owners: where it is the same at all sites, they know one another by their own keys"
+_ROSTER = (
+    "compare it with the other owners. Where it is the same at all these sites, they know one another by their own "
+    "keys; a site that nobody knows may be played by whoever made the roster"
+)
 
 
 @app.command("init")
@@ -172,7 +175,7 @@ def _print_terms(found: Terms) -> None:
 
 def _facts(found: Terms) -> dict[str, str]:
     from murmura.runs.names import PUBLIC_KEYS
-    from murmura.units import DASH, count, size
+    from murmura.units import DASH, count, listing, size
 
     counted = "" if found.fitting else " as if each fitted the model, which is not on this machine"
     return {
@@ -184,7 +187,7 @@ def _facts(found: Terms) -> dict[str, str]:
         "sent in a round": DASH if found.bytes_up is None else f"about {size(found.bytes_up)} at most, a forecast",
         "measures": f"on the site's records: {', '.join(found.measured)}" if found.measured else "on no private record",
         "sums": found.secure or "not secure: the server reads each answer",
-        **({"roster": f"{found.roster}\n{_ROSTER}"} if found.roster else {}),
+        **({"roster": f"{found.fingerprint}\nof {listing(list(found.roster))}: {_ROSTER}"} if found.roster else {}),
         "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
     }
 

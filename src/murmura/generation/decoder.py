@@ -22,7 +22,7 @@ _SLACK = 128  # columns beyond the longest text; so often, all columns are moved
 _RECORD_AT = 3  # a graph is recorded at this step, since that costs about three steps
 _JOIN_AT = 8  # texts join when an eighth of the rows are free, since reading a prompt costs a pass
 _OF_THEIR_OWN = {"minimax", "recurrent_gemma", "xlstm"}
-"""Models that keep it in a class of their own, or in their layers, where texts of one batch and of the next mix."""
+"""Models that remember in a class of their own, or in their layers, where texts of one batch and of the next mix."""
 
 
 @dataclass(frozen=True)

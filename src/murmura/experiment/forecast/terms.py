@@ -52,7 +52,8 @@ class Terms:
         bytes_up: most bytes that a round's answers to the method take, in each round; None where it is not known.
         measured: verbs that measure the run on the site's records.
         secure: how single answers to the method are hidden in sums; None where the server reads each.
-        roster: fingerprint of the sites' public keys, where sums are secure; None where they are not.
+        roster: the sites that it goes by, where sums are secure; empty where they are not.
+        fingerprint: of these sites' public keys; empty without them.
         guarantee: what is promised, sentence by sentence; empty where nothing is.
         rejection: why the owner's own limits do not allow the run; None where they do.
     """
@@ -69,7 +70,8 @@ class Terms:
     bytes_up: int | None
     measured: tuple[str, ...]
     secure: str | None
-    roster: str | None
+    roster: tuple[str, ...]
+    fingerprint: str
     guarantee: tuple[str, ...]
     rejection: str | None
 
@@ -119,7 +121,8 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         bytes_up=_bytes_up(experiment, method, model, file, records, sites),
         measured=tuple(asked.measured),
         secure=secure[0] if secure else None,
-        roster=None if roster is None else fingerprint({site: key.hex() for site, key in roster.items()}),
+        roster=tuple(sorted(roster or ())),
+        fingerprint=fingerprint({site: key.hex() for site, key in roster.items()}) if roster else "",
         guarantee=tuple(_promised(asked)),
         rejection=file.allow.rejection_reason(asked),
     )
