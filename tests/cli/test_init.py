@@ -106,6 +106,7 @@ def test_every_name_gives_an_experiment_of_what_it_stands_for(name, whole):
         ("FFA-LoRA", "fedit", ("aggregation", "rule"), "ffa"),
         ("Expand-only", "pretext", ("method", "seeds"), "public"),
         ("DP-Prompt", "pretext", ("method", "samples"), 0),
+        ("POPri", "pretext", ("method", "tuning"), {"lr": 1e-5, "beta": 0.05}),
         ("FedDCA-star", "fedit", ("augment", "site_encoder"), "ENCODER"),
     ],
 )

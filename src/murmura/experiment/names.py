@@ -84,6 +84,11 @@ _PARTS: Mapping[str, Named] = {
         {"method.seeds": "paraphrased", "method.samples": 0},  # what is trained on are the paraphrases
         "DP-Prompt (Utpala et al. 2023): sites paraphrase their texts under local differential privacy.",
     ),
+    "popri": Named(
+        "pretext",
+        {"method.evolve": "preferences", "method.votes": "cosine"},
+        "POPri (Hou et al. 2025): sites' noisy votes say which texts the generator should prefer to write.",
+    ),
 }
 
 

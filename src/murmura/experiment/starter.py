@@ -35,6 +35,7 @@ _EVERY = (
 # say little of fewer than 20.
 _NEEDED: Mapping[str, Any] = {"data.train": "FOLDER", "data.heldout_records": 28}
 _OF: Mapping[str, Mapping[str, Any]] = {"pretext": {"method.public": "FILE"}}
+_GENERATOR = "generator, which is small"
 # Defaults suit the tuning on instructions; few labels are not learnt in a pass over them at that rate.
 _SUITED: Mapping[str, Mapping[str, Any]] = {
     "lpfl": {"training.lr": 1e-3, "training.max_steps": 15},
@@ -78,6 +79,8 @@ _IN_SHORT = {
     "method.verbaliser": "your labels, and words for each",
     "method.public": "public texts, one a line of JSON, CSV or Parquet",
     "method.population": "candidates in each round",
+    "method.tuning.lr": "of the generator; the paper's is for one of billions of parameters",
+    "method.prompts": "of a round, each with ten candidates",
     "method.samples": "texts to write in the end",
     "method.variation": "how a text is varied",
     "augment.pool": "what `murmura pool build` has made",
@@ -106,8 +109,10 @@ def starter(name: str, *, every: bool = False) -> str:
     head = "\n".join([_HEADER.format(title=title, more=more) + "\n".join(comment(advice)), ""])
     given = {**_NEEDED, **_OF.get(what.method, {}), **what.options}
     suited = {key: (value, "method") for key, value in _SUITED.get(what.method, {}).items()}
-    fitted = _sizes(given.get("method.seeds", "voted")) if what.method == "pretext" else {}
+    fitted = _sizes(given) if what.method == "pretext" else {}
     suited |= {key: (value, _machine()) for key, value in fitted.items() if key not in given}
+    if "method.evolve" in what.options:  # the paper's hardly move a generator of this size
+        suited |= {"method.tuning.lr": (1e-5, _GENERATOR), "method.tuning.beta": (0.05, _GENERATOR)}
     if every:
         lines = tables(options, given, suited)
     else:
@@ -125,7 +130,7 @@ def _few(what: Named, given: Mapping[str, Any]) -> Iterator[str]:
     for table, field in Experiment.model_fields.items():
         section = methods.section(what.method) if table == "method" else section_of(field)
         defaults = {f"{table}.{name}": default_of(one) for name, one in section.model_fields.items()}
-        values = {key: given.get(key, defaults[key]) for key in wanted if key in defaults}
+        values = {key: given.get(key, defaults.get(key)) for key in wanted if key.startswith(f"{table}.")}
         lines = [_line(key, value) for key, value in values.items() if value is not None]
         if lines:
             yield from (f"[{table}]", *lines, "")
@@ -145,14 +150,16 @@ def _line(key: str, value: Any) -> str:
     return f"{line:<{_COLUMN}} # {words}" if words and len(line) <= WIDTH - _COLUMN else line
 
 
-def _sizes(seeds: str) -> Mapping[str, Any]:
-    """Options of PrE-Text with these seeds, with which a run takes some ten minutes on processor cores; none, and so
-    the paper's, where there is a GPU."""
+def _sizes(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options of PrE-Text beside what is given, with which a run takes some ten minutes on processor cores; none, and
+    so the paper's, where there is a GPU."""
     if _has_gpu():
         return {}
     written = {"method.samples": min(_MOST, _PER_CORE * _cores()), "method.sample_tokens": 48}
-    if seeds != "voted":
+    if "method.seeds" in given:  # no votes
         return written
+    if "method.evolve" in given:
+        return {"method.rounds": 4, "method.prompts": min(1800, 16 * _cores()), "method.text_tokens": 40, **written}
     return {
         "method.rounds": 4,
         "method.population": min(2048, 32 * _cores()),
