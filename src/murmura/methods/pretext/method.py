@@ -289,7 +289,7 @@ class Pretext(Method):
             votes = replace(votes, note=_TRUSTED_SUM)
         return {"votes": votes}
 
-    @verb(releases={"votes": Votes("which candidates are nearest to its texts", _CENTRAL, _TRUST)}, slots=False)
+    @verb(releases={"votes": Votes("how near its texts the candidates are, in votes", _CENTRAL, _TRUST)}, slots=False)
     def vote(self, cohort: Cohort, ask: Ask) -> list[Reply]:
         """Vote for the candidates nearest to the site's texts (Hou et al. 2024, Algorithm 2)."""
         from murmura.methods.pretext.ballots import require_allowed, required
