@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from murmura.augment import writing
 from murmura.compare import comparison as comparison_module
 from murmura.compare import jobs
-from murmura.compare.comparison import _remarks
 from murmura.compare.files import write
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE
 from murmura.compare.outcome import with_search
+from murmura.compare.remarks import remarks
 from murmura.compare.view import answers, markdown, section
 from murmura.data.records import Instruction
 from murmura.drafting.draft import Drafts
@@ -166,16 +166,16 @@ def _a_search_counts_also_when_it_is_asked_for_no_more(comparison, private):
     again = comparison(rates=[private.rate], arms=[ARMS[1]])
     [one] = again.carry_out(1, again.check()).results
     assert again.searches == [] and one.epsilon == private.epsilon
-    told = " ".join(_remarks([one], one.kind, again.config, again.arms))
+    told = " ".join(remarks([one], one.kind, again.config, again.arms))
     assert "what its rate was found by" not in told and "made before" not in told
     elsewhere = [folder.parent.parent / "other" / folder.name for folder in one.searched]  # of the same names
     more = replace(one, searched=[*one.searched, *elsewhere])
-    assert "made before" in " ".join(_remarks([more], one.kind, again.config, again.arms))
+    assert "made before" in " ".join(remarks([more], one.kind, again.config, again.arms))
     kept = one.runs[0].folder / CONFIG
     kept.write_text(re.sub(r"chosen_by = \[[^]]*\]", "", kept.read_text()))  # as of a run that came before the search
     (one.runs[0].folder / CHOSEN_BY).unlink()
-    remarks = again.carry_out(1, again.check()).remarks
-    assert any(remark.startswith("Runs of private were made before some of what was searched") for remark in remarks)
+    found = again.carry_out(1, again.check()).remarks
+    assert any(remark.startswith("Runs of private were made before some of what was searched") for remark in found)
     for folder in again.folder.glob("search/private-*/"):
         (folder / "summary.json").unlink(
             missing_ok=True

@@ -8,22 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from murmura.compare import linear
-from murmura.compare.alike import made_unlike, on_other_records
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
 from murmura.compare.jobs import RUNS, SEARCH, Job, require_done, shared, shared_states, work
 from murmura.compare.kept import looks_for, require_own, require_same, require_same_records
 from murmura.compare.outcome import ArmResult, Tried, attacked_alike, best, guaranteed, tried
-from murmura.data.config import DataConfig
+from murmura.compare.remarks import remarks
 from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
-from murmura.privacy import odometer, run_ledgers
-from murmura.privacy.run_ledgers import RunLedgers
 from murmura.progress import once
-from murmura.report.standing import untried
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import RunRecord, read
 from murmura.units import listing
@@ -267,22 +263,22 @@ class Comparison:
             return None
         choice = choose(results, self.config.limits, first.kind)
         seeds, limits = self.config.chosen_seeds, self.config.limits
-        remarks = _remarks(results, first.kind, self.config, self.arms)
+        noted = remarks(results, first.kind, self.config, self.arms)
         missing = [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]
         if missing:
-            remarks.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
+            noted.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
         every = [run for one in results for run in one.runs.values()]
         if (at_once := shared(self.folder, every)) > 1:
-            remarks.append(f"Up to {at_once} runs shared the machine, and took longer than they do alone.")
+            noted.append(f"Up to {at_once} runs shared the machine, and took longer than they do alone.")
         if len(jobs) > 1 and any(map(_keeps_states, planned.values())):
-            remarks.append(
+            noted.append(
                 "The first runs compute what layers below the adapters make of the records, and later ones read it: so "
                 "the time of a run also depends on its arm's place in the file."
             )
         labelled = [job for job in jobs if job.arm.name == reference and job.finished and first.kind == "labelled"]
         simple = linear.accuracies(labelled)
         return Outcome(
-            self.config.name, results, reference, first.kind, seeds, limits, choice, remarks, at_once, missing, simple
+            self.config.name, results, reference, first.kind, seeds, limits, choice, noted, at_once, missing, simple
         )
 
 
@@ -308,97 +304,3 @@ def _told(job: Job) -> str:
     """The utility that a run ended with."""
     key = utility_of(job.arm.experiment.task.kind)
     return f"{figure(key).title.lower()} {figure(key).words(read(job.folder).last.row)}"
-
-
-def _remarks(results: Sequence[ArmResult], kind: str, config: CompareConfig, arms: Sequence[Candidate]) -> list[str]:
-    """What to know before trusting it."""
-    told, data = [], arms[0].experiment.data
-    if behind := [one.arm for one in results if one.epsilon is not None and _is_behind(one)]:
-        told.append(
-            f"Runs of {listing(behind)} were made before some of what was searched, or by an earlier version: ε on "
-            "their own pages and cards counts less than it does here."
-        )
-    if lacking := [one.arm for one in results if one.lacking]:
-        told.append(f"Of {listing(lacking)} some seed came to nothing: its mean may be too good, and it is not chosen.")
-    told += [words for one in results if (words := _unplanned(one))]
-    others = [one.arm for one in results if one.kind != kind]
-    if others:
-        told.append(f"{listing(others)} read records in another way, and so cannot be compared in utility.")
-    told += on_other_records([one for one in results if one.kind == kind])
-    attacks = next((one.attacks for one in results if one.kind == kind), {})
-    if attack := attacks.get("attack"):
-        uploads = f" (on single uploads {attacks['upload']})" if "upload" in attacks else ""
-        told.append(
-            f"Leakage is compared by one attack on all arms, {attack}{uploads}: that which finds most in them together."
-            " What is said to leak above is by the attack that did best in each run on records set apart for that, and"
-            " that may find less on the others."
-        )
-        told += untried([run for one in results for run in one.runs.values()])
-    told += made_unlike(results)
-    counted = {one.arm: one.steps for one in results if one.steps is not None}
-    if len(set(counted.values())) > 1:
-        told.append("Arms do not take the same number of optimiser steps: see the table.")
-    if any(one.tried for one in results):
-        once = config.search_seeds == 1
-        seeds = "one seed that is" if once else f"{config.search_seeds} seeds that are"
-        same = "were the same" if data.heldout and data.heldout_records is None else "come out of the same ones"
-        given = [one.arm for one in results if not one.tried]
-        besides = f" but {listing(given)}, whose rate was given," if given else ""
-        taken = [f"{arm.name} has that of {arm.rate_of}" for arm in arms if arm.rate_of]
-        controls = f" {listing(taken)}, whatever suits it." if taken else ""
-        told.append(
-            f"Each arm{besides} trained at the best of {len(config.rates)} rates, by what it came to with {seeds} in "
-            f"no figure here.{controls} Held-out records {same}, so that figures are a little too good, for all arms "
-            f"alike{' whose rate was searched' * bool(given)}."
-        )
-        own = [one for one in results if one.arm not in {arm.name for arm in arms if arm.rate_of}]
-        if lost := [f"{one.arm} at {tried.rate:g}" for one in own for tried in one.tried if tried.utility is None]:
-            told.append(f"The search came to nothing for {listing(lost)}: that rate was not among those chosen from.")
-        if promising := [one.arm for one in results if one.epsilon is not None and not (one.tried or one.searched)]:
-            told.append(f"The ε of {listing(promising)} does not count what its rate was found by.")
-    elif len({one.rate for one in results}) == 1:
-        told.append("All arms trained at one rate, which may suit some of them better than others (--rates).")
-    return told + (_outside(data) if any(one.epsilon is not None for one in results) else [])
-
-
-def _unplanned(one: ArmResult) -> str:
-    """In how many runs of an arm something went otherwise than planned, and what came first."""
-    found = [run.unplanned for run in one.runs.values() if run.unplanned]
-    if not found:
-        return ""
-    when, what = found[0][0]
-    events = sum(map(len, found))
-    return (
-        f"{one.arm}: not all went as planned in {len(found)} of {len(one.runs)} runs (events: {events}). What came "
-        f"first ({when}): {what}."
-    )
-
-
-def _is_behind(one: ArmResult) -> bool:
-    """Whether some run of an arm has not noted all that the runs have spent which count with it."""
-    searched = odometer.every([run_ledgers.found(place) for place in one.searched])
-    return any(_unnoted(state, run.folder) for run in one.runs.values() for state in searched)
-
-
-def _unnoted(state: RunLedgers, folder: Path) -> bool:
-    """Whether a run has not noted this state of another; of one that cannot be read any more, no state at all."""
-    try:
-        noted = run_ledgers.noted(folder)
-    except MurmuraError:
-        return True
-    its = [one for one in noted if (one.id == state.id if state.id else one.name == state.name)]
-    return not any(state.is_unknown or state.as_far_as == one.as_far_as for one in its)
-
-
-def _outside(data: DataConfig) -> list[str]:
-    """What no ε of a comparison is about."""
-    told = [
-        "Each ε is for an arm that was fixed beforehand: it covers that arm's search for a rate and one run. Choosing "
-        "among arms by their figures uses private records too, and no ε covers that choice."
-    ]
-    if data.heldout is None:
-        told.append(
-            "Held-out records were taken out of private ones, different ones for each seed. No ε covers them, nor the "
-            "choice of rates and arms by them: for an ε that holds for every record, give public ones (data.heldout)."
-        )
-    return told
