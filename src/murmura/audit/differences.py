@@ -8,7 +8,6 @@ from itertools import accumulate
 
 import numpy as np
 
-from murmura.measure.figure import FEW, interval
 from murmura.measure.statistics import Estimate
 from murmura.measure.text import References
 from murmura.streams import Stream
@@ -83,27 +82,19 @@ def _ways(pairs: int, generator: np.random.Generator) -> np.ndarray:
 def of_means(own: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
     """Of the difference of two means of independent values from 0 to 1.
 
-    Of either mean it takes Student's interval; of fewer than ``FEW`` values, of which that is too narrow where they are
-    unevenly spread, and of values that are all alike, as far as Wilson's, that of a share, the widest there is. As
-    they are independent, their reaches add up in squares (Zou and Donner 2008).
+    Either mean has the interval of ``Estimate.of_shares``. As they are independent, their reaches add up in squares
+    (Zou and Donner 2008).
 
     Returns:
         Both ends. From -1 to 1 where there is one value on either side: then nothing is known.
     """
     if min(len(own), len(others)) < 2:
         return -1.0, 1.0
-    (mean, low, high), (other, other_low, other_high) = _mean(own), _mean(others)
-    found = mean - other
-    return found - math.hypot(mean - low, other_high - other), found + math.hypot(high - mean, other - other_low)
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """With the ends of its interval."""
-    found = Estimate.of(values, 0.0, 1.0)
-    ends = [found.ends] if found.ends else []
-    if not ends or found.n < FEW:
-        ends.append(interval(found.mean, found.n))
-    return found.mean, min(low for low, _ in ends), max(high for _, high in ends)
+    one, two = Estimate.of_shares(own), Estimate.of_shares(others)
+    assert one.ends and two.ends  # a share has an interval always
+    (low, high), (other_low, other_high) = one.ends, two.ends
+    down, up = math.hypot(one.mean - low, other_high - two.mean), math.hypot(high - one.mean, two.mean - other_low)
+    return one.mean - two.mean - down, one.mean - two.mean + up
 
 
 def _apart(own: np.ndarray, others: np.ndarray) -> float:

@@ -13,7 +13,6 @@ from murmura.generation.prefix import common_prefix
 from murmura.generation.scoring import TokenScores
 from murmura.measure import guessing
 from murmura.measure.evaluation_set import EvaluationSet
-from murmura.measure.figure import interval
 from murmura.measure.statistics import Estimate
 from murmura.measure.text import rouge_l, token_f1
 from murmura.model_runtime import ModelRuntime
@@ -82,15 +81,11 @@ def _means(rows: Sequence[Continuation]) -> dict[str, float]:
     }
 
 
-def _over_texts(key: str, values: Sequence[float]) -> dict[str, float]:
-    """The mean of such values of texts, with how many they are and the 95 % interval over them: where all are alike,
-    that of a share, which is the widest that a mean of values from 0 to 1 has."""
-    mean = Estimate.of(values, 0.0, 1.0)
-    return _with_ends(key, mean, *(mean.ends or interval(mean.mean, mean.n)))
-
-
-def _with_ends(key: str, mean: Estimate, low: float, high: float) -> dict[str, float]:
-    return {key: mean.mean, f"{key}_n": mean.n, f"{key}_low": low, f"{key}_high": high}
+def _over_texts(key: str, found: Estimate) -> dict[str, float]:
+    """A mean over texts, with how many they are and its 95 % interval; alone where it has none."""
+    if found.low is None or found.high is None:
+        return {key: found.mean}
+    return {key: found.mean, f"{key}_n": found.n, f"{key}_low": found.low, f"{key}_high": found.high}
 
 
 def _guessed(runtime: ModelRuntime, public: EvaluationSet) -> dict[str, float]:
@@ -129,7 +124,7 @@ def fall(runtime: ModelRuntime, public: EvaluationSet, adapter: State) -> dict[s
     lengths = np.array([len(one.nll) for one in before])
     mean = float(fell.sum() / lengths.sum())
     found = Estimate.of(((fell - mean * lengths) / lengths.mean() + mean).tolist())
-    return _with_ends("heldout_fall", found, *found.ends) if found.ends else {"heldout_fall": found.mean}
+    return _over_texts("heldout_fall", found)
 
 
 def measure(
@@ -153,8 +148,8 @@ def measure(
         own = rows[k * len(kinds)]
         figures.append({"heldout_loss": loss, **guessed})
         if own:
-            figures[-1] |= _over_texts("heldout_rouge", [one.rouge for one in own])
-            figures[-1] |= _over_texts("heldout_f1", [one.f1 for one in own])
+            figures[-1] |= _over_texts("heldout_rouge", Estimate.of_shares([one.rouge for one in own]))
+            figures[-1] |= _over_texts("heldout_f1", Estimate.of_shares([one.f1 for one in own]))
         if completes:
             figures[-1] |= {f"nonmember_{name}": others[name] for name in ("rouge", "exact", "prefix")}
     return figures

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import comb, inf
 from statistics import fmean, stdev
 
-from murmura.measure.figure import AUC, SHARE, Figure
+from murmura.measure.figure import AUC, FEW, SHARE, Figure, interval
 from murmura.units import decimal, signed
 
 _CERTAIN = 0.05  # largest p of a difference that is called one
@@ -41,6 +41,22 @@ class Estimate:
             return cls(mean, n)
         reach = float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5
         return cls(mean, n, max(mean - reach, least), min(mean + reach, most))
+
+    @classmethod
+    def of_shares(cls, values: Sequence[float]) -> Estimate:
+        """Of at least one value from 0 to 1, such as texts' ROUGE-L; it has an interval always.
+
+        Of fewer than ``FEW`` values Student's is too narrow where they are unevenly spread, as where one answer in ten
+        is right and the others are nowhere near. So it reaches as far there as that of a share (Wilson's), which is the
+        widest there is, and likewise where all are alike.
+        """
+        found = cls.of(values, 0.0, 1.0)
+        if found.ends and found.n >= FEW:
+            return found
+        low, high = interval(found.mean, found.n)
+        if found.ends:
+            low, high = min(low, found.ends[0]), max(high, found.ends[1])
+        return cls(found.mean, found.n, low, high)
 
     def wider(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float] | None:
         """The wider of two intervals at each end: this one, and the mean of those within single runs; None where there

@@ -168,7 +168,9 @@ def test_the_interval_of_a_mean_is_student_s_and_of_a_share_it_stays_one():
     found = headline("mc", [TaskResult({"f1,none": 100 * rare.mean()}, {"f1,none": 100 * rare}, 20)])  # in per cent
     assert found["lm_eval.mc.f1_low"] < 0 and found["lm_eval.mc.f1_high"] > 1
     alike = np.full(4, 0.5)  # as of few questions by chance: that is not certain
-    assert headline("mc", [TaskResult({"f1,none": 0.5}, {"f1,none": alike}, 4)]) == {"lm_eval.mc.f1": 0.5}
+    found = headline("mc", [TaskResult({"f1,none": 0.5}, {"f1,none": alike}, 4)])
+    assert (found["lm_eval.mc.f1_low"], found["lm_eval.mc.f1_high"]) == interval(0.5, 4)
+    assert headline("mc", [TaskResult({"bleu,none": 0.5}, {"bleu,none": alike}, 4)]) == {"lm_eval.mc.bleu": 0.5}
 
 
 def test_a_metric_that_is_no_mean_has_no_interval():

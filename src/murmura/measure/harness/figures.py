@@ -48,7 +48,8 @@ def harness_figure(key: str) -> Figure | None:
         meaning=f"The task {task} of lm-evaluation-harness (Gao et al. 2023): {meaning}"
         + (f"; answers are read by its filter {filtered}" if filtered else "")
         + ". A group is the mean over all questions of its tasks. The small print gives a 95 % interval: Wilson’s with "
-        "the number of questions (n), where each is right or wrong, else Student’s t of what each gives.",
+        "the number of questions (n), where each is right or wrong, else Student’s t of what each gives (of few "
+        "shares, as wide as Wilson’s at least).",
         better="lower" if name in LOWER else "higher" if name in _HIGHER else "",
         column="measured",
         line=True,

@@ -178,7 +178,7 @@ def headline(name: str, results: Sequence[TaskResult]) -> dict[str, Any]:
     if np.isin(singles, (0, 1)).all():
         return told | {f"{told_as}_n": total}
     is_share = metric.partition(",")[0] in SHARES and 0 <= singles.min() <= singles.max() <= 1
-    over = Estimate.of(singles.tolist(), *((0.0, 1.0) if is_share else ()))
+    over = Estimate.of_shares(singles.tolist()) if is_share else Estimate.of(singles.tolist())
     return told if over.low is None else told | {f"{told_as}_low": over.low, f"{told_as}_high": over.high}
 
 
