@@ -77,8 +77,13 @@ def test_mlflow_takes_figures_and_options_whatever_they_are_called(tmp_path):
 @pytest.mark.slow
 def test_wandb_has_the_same_run_offline(tmp_path, monkeypatch):
     """Two parts of one run, each a file that `wandb sync` sends."""
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
+    made, init = [], wandb.init
+    monkeypatch.setattr(wandb, "init", lambda **options: made.append(init(**options)) or made[-1])
     told(WeightsAndBiases, tmp_path)
+    assert [one.settings.program for one in made] == ["murmura"] * 2  # which is not in the file, but sent with it
     parts = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
     assert len(parts) in (1, 2) and {part.stem for part in parts} == {"run-0123456789abcdef"}
     records = [record for part in parts for record in read(part)]
@@ -92,7 +97,7 @@ def test_wandb_has_the_same_run_offline(tmp_path, monkeypatch):
     ]
     assert [(int(row["_step"]), float(row["loss"])) for row in rows] == [(0, 2.5), (1, 2.25), (2, 2.0)]
     kinds = {record.WhichOneof("record_type") for record in records}
-    assert not kinds & {"stats", "output", "output_raw"}
+    assert not run.host and not kinds & {"files", "stats", "output", "output_raw"}  # nothing of the machine
 
 
 def read(path):

@@ -10,8 +10,9 @@ from murmura.tracking.sink import Sink, Tracked
 
 
 class WeightsAndBiases(Sink):
-    """A run with the run's own id, so that it goes on where it was. Of this machine nothing is told besides: neither
-    code, console, nor how busy it is, which follows from the records that are worked on."""
+    """A run with the run's own id, so that it goes on where it was. Of this machine its system and Python's version are
+    told besides, and nothing else: neither its name, paths, packages, code and console, nor how busy it is, which
+    follows from the records that are worked on."""
 
     needs = extra = "wandb"
 
@@ -22,11 +23,14 @@ class WeightsAndBiases(Sink):
         run.folder.mkdir(parents=True, exist_ok=True)
         quiet = wandb.Settings(
             console="off",
+            host="",  # else its name
+            program="murmura",  # else its path
             silent=True,
             login_timeout=30,  # where nobody has logged in, nobody may be there to
             disable_code=True,
             disable_git=True,
             save_code=False,
+            x_save_requirements=False,  # the packages that are installed
             x_disable_stats=True,
             x_disable_meta=True,
             x_disable_machine_info=True,
