@@ -103,7 +103,7 @@ def test_secrets_users_of_addresses_and_where_runs_lie_are_no_parameters():
             "name": "x",
             "api_key": "s1",
             "key": "s2",
-            "generator": {"url": "http://me:s3@host/v1", "token": "s4"},
+            "generator": {"url": "http://me:s3@s6@host/v1?to=a@b", "token": "s4"},
         },
         "training": {"tokens_per_pass": "auto", "betas": [0.9, 0.99]},
         "tracking": {"to": ["mlflow"], "mlflow_uri": "https://host?s5"},
@@ -111,7 +111,7 @@ def test_secrets_users_of_addresses_and_where_runs_lie_are_no_parameters():
     assert tell.parameters(options) == {
         "run.seed": "0",
         "method.name": "x",
-        "method.generator.url": "http://host/v1",
+        "method.generator.url": "http://host/v1?to=a@b",
         "training.tokens_per_pass": "auto",
         "training.betas": "[0.9, 0.99]",
     }

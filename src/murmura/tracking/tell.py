@@ -20,7 +20,7 @@ from murmura.tracking.sink import Sink, Tracked
 
 _TABLES = ("seconds", "counts")  # of a row, with figures of their own
 _SECRET = re.compile(r"(^|[._])(key|token|secret|password)$")
-_USER = re.compile(r"(?<=://)[^/@\s]*@")
+_USER = re.compile(r"(?<=://)[^/?#\s]*@")  # to the last @, as a password may have one
 _PLACES = ("run.folder", "run.chosen_by")  # on this machine, and nobody else's business
 
 
