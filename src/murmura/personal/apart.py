@@ -31,8 +31,8 @@ def set_apart(
     """The records of a site that are trained on, and those that are set apart, in their order.
 
     Which ones these are follows from the run's seed, the site's name and the records themselves, whatever their order
-    and whichever process asks. Records with the same text stay together, so that nothing is measured on what was
-    trained on. Of one text alone nothing is set apart, and of more at least one.
+    and whichever process asks. Records with the same text stay together, so that nothing is measured on what the site
+    has trained on; another site that has it too may. Of one text alone nothing is set apart, and of more at least one.
 
     Args:
         share: of the texts, from 0 to below 1.
