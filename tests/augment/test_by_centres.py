@@ -32,7 +32,7 @@ class Server:
         self.stream, self.events, self.told, self.runtime = Stream(seed), [], [], SimpleNamespace()
         self.event, self.tell, self.round = self.events.append, self.told.append, 1
 
-    def may_answer(self, sites, before):
+    def may_answer(self, sites):
         return sites
 
     def current(self, sites):

@@ -96,7 +96,7 @@ def test_k_means_starts_from_public_records_of_the_domain_the_same_everywhere(tm
 
 
 def test_the_epsilon_that_is_told_is_that_of_the_least_protected_site():
-    server = SimpleNamespace(journal=journals(), round=1, may_answer=lambda sites, before: sites)
+    server = SimpleNamespace(journal=journals(), round=1, may_answer=lambda sites: sites)
     once = noise.planned(NOISY, 1).epsilon().value
 
     def told(**spent):

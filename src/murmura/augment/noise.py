@@ -102,7 +102,7 @@ def reported(server: Server) -> ReportedEpsilons:
 
 def asked(server: Server, config: AugmentConfig, sites: Sequence[str]) -> None:
     """Note who is asked for centres: what leaves a site has cost it something, whether it arrives here or not."""
-    asking = server.may_answer(sites, reported(server).ever_asked)
+    asking = server.may_answer(sites)
     reported(server).asked(asking, server.round, lambda times: _plan(config, times).epsilon().value)
 
 

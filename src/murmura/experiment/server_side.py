@@ -23,7 +23,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import OfSecretCohorts, Publication, WithoutTimes
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
-from murmura.federation.wire.messages import VERSION, Payload, Reply
+from murmura.federation.wire.messages import JOIN, VERSION, Payload, Reply
 from murmura.federation.wire.well_formed import is_count
 from murmura.measure.canaries import Canaries, Canary
 from murmura.measure.config import EvaluationConfig
@@ -89,7 +89,7 @@ class ServerSide:
         """Sites that never took part; none where cohorts are secret, since who was in none of them would be told."""
         if not self.server.publication.tells_sites:
             return ()
-        there = {*self.fleet.joined, *self.server.known}
+        there = {*self.fleet.taking_part, *self.server.known}
         return tuple(site for site in self.fleet.sites if site not in there)
 
     def meet(self, known: Collection[str] = (), quorum: int | None = None) -> None:
@@ -118,32 +118,37 @@ class ServerSide:
         """Have sites that were away join again, with what they had after the last round. One that cannot is not asked
         until it can: that it fails is not to stop the others."""
         for site in dict.fromkeys([*sites, *self.fleet.barred]):
-            was_there = site in self.fleet.joined
+            is_known = site in self.server.known
             self.fleet.barred.pop(site, None)
             try:
                 if not self._joined([site], self.server.known):
                     continue
-                if site in self.server.known:
+                if is_known:
                     self.fleet.stores.rewind(round - 1, [site])
             except RunError as error:
+                self._leave([site])
                 self.fleet.barred[site] = f"it could not come back ({error.what})"
                 self.server.event(f"site {site} could not come back ({error.what})")
             else:
-                self.server.event(f"site {site} takes part{' again' if was_there else ''}")
+                self.server.event(f"site {site} takes part{' again' if is_known else ''}")
+
+    def _leave(self, sites: Sequence[str]) -> None:
+        """Ask these sites for nothing until they have joined."""
+        self.fleet.joined = [site for site in self.fleet.joined or () if site not in sites]
 
     def _joined(self, sites: Sequence[str], known: Collection[str]) -> list[str]:
         """Those of the sites that join."""
+        self._leave(sites)
         answered, sizes = [], dict(self.monitor.sizes)
         each: dict[str, Payload] = {site: {"resumed": site in known} for site in sites}
         if self.method.protects == "record":
             for site, told in each.items():  # as a tensor, of as many bytes whatever the number: these are published
                 told["records"] = torch.tensor([self.server.sizes[site]])
-        for reply in self.fleet.ask("join", sites, each, refused=self._barring, experiment=self.digest):
+        for reply in self.fleet.ask(JOIN, sites, each, refused=self._barring, experiment=self.digest):
             answered.append(reply.site)
-            if reply.site not in self.fleet.joined:
-                self.fleet.joined.append(reply.site)
             if "records" in reply.fields:
                 sizes[reply.site] = reply["records"]
+        self.fleet.joined = [*self.fleet.taking_part, *answered]
         if not self.method.keeps_adapters:  # else each site's own adapter is attacked, and all count alike
             self.monitor.sizes = sizes
         return answered

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +95,6 @@ class ReportedEpsilons:
         for line in Journal.peek(path, _WHAT).lines:
             found._follow(line)
         return found
-
-    @property
-    def ever_asked(self) -> Set[str]:
-        """The sites that were asked, or have reported."""
-        return self._asked.keys() | self._last.keys()
 
     @property
     def most_asked(self) -> int:

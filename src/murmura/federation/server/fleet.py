@@ -14,7 +14,7 @@ from murmura.federation.server.stores import Stores
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
-from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, size
+from murmura.federation.wire.messages import JOIN, Ask, Failure, Payload, Reply, size
 from murmura.federation.wire.releases import Verbs, owner
 from murmura.federation.wire.sums import Sum, addable, misfit
 from murmura.federation.wire.well_formed import sized, well_formed
@@ -48,8 +48,8 @@ class Fleet:
             one ask at every 64th.
         activity: is told what goes on.
         answering: the sites that have answered what they were asked last.
-        joined: those that have joined; empty before any has.
-        barred: why a site is not asked, though it is there: it could not take part when it came.
+        joined: those that are in the run, and are asked; None before any was to join: then all of them are.
+        barred: why a site is not in it, though it is there: it could not take part when it came.
         at_sites: seconds that it has waited for answers in this round, but for what was asked to measure.
         took_part: the sites of whose replies the round is made.
         stores: what sites keep of it.
@@ -75,7 +75,7 @@ class Fleet:
         self.keeper: Callable[[], None] | None = None
         self.activity = Activity(lambda told: None)
         self.answering: set[str] = set()
-        self.joined: list[str] = []
+        self.joined: list[str] | None = None
         self.barred: dict[str, str] = {}
         self.stores = Stores(self)
         self.begin(0)
@@ -93,6 +93,11 @@ class Fleet:
     def sites(self) -> list[str]:
         """Names of all sites."""
         return self.engine.sites
+
+    @property
+    def taking_part(self) -> list[str]:
+        """Those that are asked."""
+        return self.sites if self.joined is None else self.joined
 
     def event(self, what: str, **about: Any) -> None:
         """Tell in words what went otherwise than planned in this round; see ``progress.say``."""
@@ -197,11 +202,17 @@ class Fleet:
 
     def carried(self, ask: Ask, sites: Sequence[str]) -> Iterator[Reply | Failure]:
         """What the engine brings, with nothing entered anywhere. What went wrong in this process stops the run as it
-        is: its owner owns the sites."""
+        is: its owner owns the sites.
+
+        A site that is not known to have joined is asked to do so and nothing else. It may have, with an answer that was
+        lost: then it would work on, and keep, a store that nobody has taken back to where the run is, and spend what
+        nobody notes.
+        """
+        there = set(sites if ask.verb == JOIN else self.taking_part)
         for site in sites:
-            if site in self.barred:
-                yield Failure(site, self.barred[site])
-        sites = [site for site in sites if site not in self.barred]
+            if site not in there:
+                yield Failure(site, self.barred.get(site, "it has not joined"))
+        sites = [site for site in sites if site in there]
         with self.activity.asking(ask.verb, sites) as heard:
             for answer in self.engine.ask(ask, sites) if sites else ():
                 if isinstance(answer, Failure) and answer.error is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,15 +108,10 @@ class Server:
         """What training begins with (``ModelRuntime.initial``), the same whenever it is asked for."""
         return self.runtime.initial(self.stream / "adapter")
 
-    def may_answer(self, sites: Sequence[str], before: Set[str]) -> list[str]:
-        """Those of some sites that are in the run now, or have been: the others answer nothing that they are asked.
-
-        Args:
-            before: more sites that have been.
-        """
-        ever = {*self._fleet.joined, *self._known, *before}
-        everyone = not self._fleet.joined
-        return [site for site in sites if site not in self._fleet.barred and (everyone or site in ever)]
+    def may_answer(self, sites: Sequence[str]) -> list[str]:
+        """Those of some sites that are asked what they are to be asked: they are in the run."""
+        there = set(self._fleet.taking_part)
+        return [site for site in sites if site in there]
 
     def journal(self, name: str, kind: Callable[[Path], T]) -> T:
         """What is kept in ``checkpoint/NAME.journal``, and does not go back with a checkpoint; always the same object.
@@ -438,7 +433,7 @@ class Server:
 
     def _keep(self, missing: Sequence[str]) -> None:
         """Note who has kept the round. A site that began an adapter of its own and has not kept it begins again."""
-        self._known.update(set(self._fleet.joined or self._fleet.sites).difference(missing))
+        self._known.update(set(self._fleet.taking_part).difference(missing))
         if _STARTED in self.store:
             lost = set(missing).difference(self._begun)
             self.store[_STARTED] = [site for site in self.store[_STARTED] if site not in lost]

@@ -86,7 +86,7 @@ class Stores:
     ) -> Iterator[Reply | Failure]:
         """What each site says to what keeps the run: no part of a round, and counted only where something leaves."""
         fleet = self._fleet
-        asked = (fleet.joined or fleet.sites) if sites is None else sites
+        asked = fleet.taking_part if sites is None else sites
         answers = {one.site: one for one in fleet.carried(Ask(verb, round, run=fleet.run, seconds=seconds), asked)}
         for site in asked:
             answer = answers.get(site) or Failure(site, "it did not answer")

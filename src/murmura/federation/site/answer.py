@@ -23,7 +23,7 @@ from murmura.federation.site.joined import OWNERS
 from murmura.federation.site.site import Site
 from murmura.federation.wire.layout import MASKED, as_tensor, entries_of
 from murmura.federation.wire.masks import SIGNATURE_BYTES, STEPS, packed
-from murmura.federation.wire.messages import LATE, Ask, Failure, Payload, Reply, digest
+from murmura.federation.wire.messages import JOIN, LATE, Ask, Failure, Payload, Reply, digest
 from murmura.federation.wire.releases import VOUCHED, Declaration, Verbs, owner
 from murmura.privacy.ledger import PrivacyLedger
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 """Most sites in a cohort that needs no slots: what is held while they work, and their replies, grows with it."""
-_JOIN = "join"
 _DISTRUST = "do not trust this server"
 _FIX = f"Server and sites need the same experiment; if they have it, {_DISTRUST}."
 _RUN, _VERB = re.compile(r"[\w-]{0,64}", re.ASCII), re.compile(r"[\w -]{0,64}", re.ASCII)
@@ -80,7 +79,7 @@ class Host:
     def tells_progress(self) -> bool:
         """Whether whoever asks may learn how far the sites are with an answer, and how long each phase of it took: from
         that follows roughly how many records they have, so only where these are told (``Membership``)."""
-        return any("records" in one.releases("join") for one in self.verbs if "join" in one.verbs())
+        return any("records" in one.releases(JOIN) for one in self.verbs if JOIN in one.verbs())
 
     def close(self) -> None:
         """Let other processes work with what the sites keep."""
@@ -213,13 +212,13 @@ class Host:
         answered as often as it may, or its budget does not allow it. Where it may, all that counts has the answer."""
         if site.rejection is not None:
             return RefusedError(site.rejection, where=f"site {site.name}", fix=OWNERS)
-        may_join = ask.verb == _JOIN and site.run in (None, ask.run)
+        may_join = ask.verb == JOIN and site.run in (None, ask.run)
         if not may_join and (site.left or site.run != ask.run):
             return self._of_another(ask, site)
         run, verbs = ask.run, owner(self.verbs, ask.verb)
         most, more, notes = verbs.answers(ask.verb), False, list[str]()
         try:
-            if ask.verb == _JOIN or not verbs.is_free(ask.verb):
+            if ask.verb == JOIN or not verbs.is_free(ask.verb):
                 site.runs.require(run)
             if most is not None:
                 measures = verbs.declaration(ask.verb).measures
@@ -248,7 +247,7 @@ class Host:
         """Why a site does not answer a run that it has not joined, or has left. A process joins one run, whatever its
         owner allows: else a server could have it forget one that it is in the midst of."""
         joined = "no run yet" if site.run is None else f"run '{site.run}'"
-        if site.run is None or ask.verb != _JOIN:
+        if site.run is None or ask.verb != JOIN:
             left = ", and takes no further part in it" if site.left and site.run is not None else ""
             return RefusedError(f"run '{ask.run}' asks, but the site has joined {joined}{left}")
         try:

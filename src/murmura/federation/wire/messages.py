@@ -26,6 +26,9 @@ VERSION = 3
 
 Payload = dict[str, Any]
 
+JOIN = "join"
+"""The verb by which a site takes part in a run (``federation.membership``); before it, it is asked for nothing."""
+
 LATE = "time is up"
 """Why a site that did not answer within the seconds of an ask has failed."""
 

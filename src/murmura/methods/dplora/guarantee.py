@@ -156,8 +156,7 @@ class Guard:
 def asked(server: Server, config: DPLoRAConfig, sites: Sequence[str]) -> None:
     """Note who is asked to train: what leaves a site has cost it something, whether it arrives here or not."""
     reported = server.journal(REPORTED, ReportedEpsilons)
-    asking = server.may_answer(sites, reported.ever_asked)
-    reported.asked(asking, server.round, lambda times: _promised(server, config, times))
+    reported.asked(server.may_answer(sites), server.round, lambda times: _promised(server, config, times))
     _note_worst(server, config)
 
 

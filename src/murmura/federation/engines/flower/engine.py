@@ -16,7 +16,7 @@ from uuid import uuid4
 from murmura.errors import RunError
 from murmura.federation.engines.flower.door import Door, hang_up
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, named, parted, unframe
-from murmura.federation.wire.messages import LATE, Ask, Failure, Reply
+from murmura.federation.wire.messages import JOIN, LATE, Ask, Failure, Reply
 from murmura.progress import bar, say
 
 SECONDS = 3600.0
@@ -216,10 +216,10 @@ class FlowerEngine:
                 return Failure(site, "it answers for another site, or without an end")
         except Exception as error:
             return Failure(site, f"its answer cannot be read ({type(error).__name__})")
-        if verb == "join" and isinstance(answer, Reply):
+        if verb == JOIN and isinstance(answer, Reply):
             self._joined[site] = worker
             self._away.discard(site)
-        elif verb != "join" and self._joined.get(site, worker) != worker:
+        elif verb != JOIN and self._joined.get(site, worker) != worker:
             self._away.add(site)
             return Failure(site, _RESTARTED)
         return answer
