@@ -98,7 +98,7 @@ def test_each_site_s_ledger_has_every_step_on_documents(make):
         planned = dplora_plan(chosen.method, chosen.training, len(texts))
         journal = SiteStore(RunFolder(result.folder).private_of(name), name).ledger
         assert len(journal.lines) == 1 + ROUNDS
-        ledger = PrivacyLedger(planned, journal, journal.anchor)
+        ledger = PrivacyLedger(planned, journal)
         assert planned.steps == ROUNDS
         assert ledger.epsilon("rdp").value == pytest.approx(planned.epsilon(accountant="rdp").value)
         spent.append(ledger.epsilon("rdp").value)

@@ -35,7 +35,7 @@ def leave_ledgers(path, records, sites=None, whole=None):
             journal.append({"records": digest})
         if sites and site in sites:
             ledger = ledger_of(sites[site], place / "privacy.journal")
-            journal.append({"ledger": ledger.anchor})
+            journal.append({"ledger": ledger.journal.anchor})
     if (path / SITES).exists():  # what is published may name others: what the run used tells
         folder.write_private(RECORDS, [{"sites": [{"site": site, "used": 1} for site in records]}])
     if whole is not None:

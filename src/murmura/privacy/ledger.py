@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
-from murmura.privacy.journal import Anchor, Journal
+from murmura.privacy.journal import Journal
 from murmura.privacy.observation import Observation, contradictions
 from murmura.privacy.parts import from_json
 from murmura.privacy.plan import PrivacyPlan
@@ -79,13 +79,12 @@ class PrivacyLedger:
     Args:
         plan: what is promised.
         journal: where it is written; the plan comes first, then a line for each round.
-        anchor: how far the journal had come when the run was last saved, as ``anchor`` said then.
 
     Raises:
-        PrivacyError: the journal is one of another plan, has lost lines, was edited, or is none of a ledger.
+        PrivacyError: the journal is one of another plan, or none of a ledger.
     """
 
-    def __init__(self, plan: PrivacyPlan, journal: Journal | None = None, anchor: Anchor | None = None) -> None:
+    def __init__(self, plan: PrivacyPlan, journal: Journal | None = None) -> None:
         self.plan, self.journal = plan, journal or Journal()
         begun, *rounds = self.journal.lines or [{}]
         try:
@@ -93,8 +92,6 @@ class PrivacyLedger:
             self._rounds = [(line["round"], [Spent.from_json(entry) for entry in line["spent"]]) for line in rounds]
         except (KeyError, TypeError, RecursionError) as error:
             raise PrivacyError("this is not a privacy ledger", where=str(self.journal.path)) from error
-        if anchor is not None:
-            self.journal.check(anchor)
         if before != plan:
             raise PrivacyError(
                 f"the run was begun under another privacy plan ({before.describe()}) and would go on under "
@@ -133,11 +130,6 @@ class PrivacyLedger:
     def rounds(self) -> list[int]:
         """The rounds that were entered, in order; one that was repeated stands here again."""
         return [round for round, _ in self._rounds]
-
-    @property
-    def anchor(self) -> dict[str, Any]:
-        """To be saved with the run, in another place than the ledger: lost or changed lines are then noticed."""
-        return self.journal.anchor
 
     @property
     def entries(self) -> list[Spent]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
-from murmura.privacy.journal import Journal
+from murmura.privacy.journal import Anchor, Journal
 from murmura.units import listing
 
 if TYPE_CHECKING:
@@ -95,6 +95,19 @@ class ReportedEpsilons:
         for line in Journal.peek(path, _WHAT).lines:
             found._follow(line)
         return found
+
+    @property
+    def anchor(self) -> Anchor:
+        """As of its journal."""
+        return self._journal.anchor
+
+    def check(self, anchor: Anchor) -> None:
+        """As of its journal.
+
+        Raises:
+            PrivacyError: lines are gone, so that what sites have spent is not known.
+        """
+        self._journal.check(anchor)
 
     @property
     def most_asked(self) -> int:

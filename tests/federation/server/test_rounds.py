@@ -17,6 +17,8 @@ from murmura.measure.config import EvaluationConfig
 from murmura.measure.monitor import Monitor
 from murmura.methods.fedit.config import LocalConfig
 from murmura.methods.fedit.method import LocalOnly
+from murmura.privacy.journal import Journal
+from murmura.privacy.reported import ReportedEpsilons
 from murmura.training.config import LocalTraining
 from tests.federation.world import MEASURED, QUIET, failing, lead, make_world
 from tests.training.helpers import assert_same
@@ -108,6 +110,34 @@ def test_a_run_goes_on_after_its_last_saved_round(tokenizer, tmp_path):
     for ours, theirs in zip(world.server.rows, whole.server.rows, strict=True):
         for key in theirs.keys() - {"seconds", "at_sites", "wall", "peak_memory"}:
             assert ours[key] == theirs[key], key
+
+
+@pytest.mark.parametrize("kind", [Journal, ReportedEpsilons])
+@pytest.mark.parametrize("opened", ["before", "after"])
+@pytest.mark.parametrize("rolled_back", [False, True], ids=["gone", "rolled back"])
+def test_a_journal_that_has_lost_lines_since_the_run_was_saved_is_refused(
+    tokenizer, tmp_path, kind, opened, rolled_back
+):
+    """Of the sites that were asked, and have said nothing since, only this tells what they may have spent."""
+    file = tmp_path / "checkpoint" / "spent.journal"
+    written = Journal(file)
+    written.append({"silent": {"a": 1.0}, "round": 1})
+    first = file.read_bytes()
+    written.append({"silent": {"b": 2.0}, "round": 1})
+    method = Counting()
+    world = make_world(tokenizer, method, tmp_path)
+    world.server.journal("spent", kind)
+    method.lead(world.server, world.fleet)
+    again = make_world(tokenizer, Counting(), tmp_path)
+    again.server.restore(latest(tmp_path / "checkpoint"))
+    again.server.journal("spent", kind)
+    file.write_bytes(first) if rolled_back else file.unlink()
+    left = make_world(tokenizer, Counting(), tmp_path)
+    if opened == "before":
+        left.server.journal("spent", kind)
+    with pytest.raises(PrivacyError, match=f"has {int(rolled_back)} lines, and had 2 when the run was last saved"):
+        left.server.restore(latest(tmp_path / "checkpoint"))
+        left.server.journal("spent", kind)
 
 
 def test_a_run_that_had_ended_ends_again_and_its_files_are_complete(tokenizer, tmp_path):

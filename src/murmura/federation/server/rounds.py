@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.errors import PrivacyError, RunError
@@ -29,8 +29,21 @@ from murmura.units import at_least, bound
 if TYPE_CHECKING:
     from murmura.measure.monitor import Monitor
     from murmura.privacy.guarantee import Guarantee
+    from murmura.privacy.journal import Anchor
 
-T = TypeVar("T")
+
+class Anchored(Protocol):
+    """A journal, or what stands on one."""
+
+    @property
+    def anchor(self) -> Anchor:
+        """How far it has come (``Journal.anchor``)."""
+
+    def check(self, anchor: Anchor) -> None:
+        """As of ``Journal``."""
+
+
+T = TypeVar("T", bound=Anchored)
 _STORE = "store."
 _TOLD = 20  # the newest events of a round, for whoever looks while it goes on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
@@ -74,6 +87,7 @@ class Server:
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
         self._journals: dict[str, Any] = {}
+        self._anchors: dict[str, Anchor] = {}  # how far journals had come when the run was last saved
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
         self.promised: Guarantee | None = None
@@ -114,16 +128,20 @@ class Server:
         return [site for site in sites if site in there]
 
     def journal(self, name: str, kind: Callable[[Path], T]) -> T:
-        """What is kept in ``checkpoint/NAME.journal``, and does not go back with a checkpoint; always the same object.
+        """What is kept in ``checkpoint/NAME.journal``, and does not go back with a checkpoint, which notes how far it
+        had come; always the same object.
 
         Args:
             kind: makes it of the file's path: ``Journal``, or what stands on one.
 
         Raises:
-            PrivacyError: a line is not what was written.
+            PrivacyError: a line is not what was written, or is gone since the run was last saved.
         """
         if name not in self._journals:
-            self._journals[name] = kind(self._folder.journal(name))
+            made = kind(self._folder.journal(name))
+            if name in self._anchors:
+                made.check(self._anchors[name])
+            self._journals[name] = made
         found: T = self._journals[name]
         return found
 
@@ -355,8 +373,13 @@ class Server:
 
         Raises:
             CheckpointError: a site cannot go back there; here nothing is changed.
+            PrivacyError: a journal has lost lines since then.
         """
+        anchors = dict(checkpoint.run.get("journals", {}))  # which those of earlier releases lack
+        for name in self._journals.keys() & anchors.keys():
+            self._journals[name].check(anchors[name])
         self._fleet.stores.rewind(checkpoint.round)
+        self._anchors = anchors
         self._adapter = checkpoint.server.get("adapter")
         self.store = {
             name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
@@ -412,7 +435,8 @@ class Server:
         if self.has_adapter:
             server["adapter"] = self.adapter
         sent = self.publication.state() | self.publication.saved()
-        run = {"rows": self.rows, **sent, "known": sorted(self._known), **self.about}
+        self._anchors |= {name: journal.anchor for name, journal in self._journals.items()}
+        run = {"rows": self.rows, **sent, "known": sorted(self._known), "journals": self._anchors, **self.about}
         save(self._folder.checkpoint, Checkpoint(round, server, run))
         if self.following is not None:
             self.following(self.published)

@@ -14,8 +14,6 @@ from murmura.runs.names import PRIVACY
 if TYPE_CHECKING:
     from murmura.federation.server.rounds import Server
 
-_KEPT = "privacy"  # in the server's store: how far its ledger had come
-
 
 def with_noise(plan: PrivacyPlan, config: SiteNoiseConfig) -> PrivacyPlan:
     """The plan with as much noise as the options say.
@@ -41,12 +39,12 @@ class Account:
         accountant: ``best``, ``pld`` or ``rdp``.
 
     Raises:
-        PrivacyError: the ledger is one of another plan, has lost lines, or was edited.
+        PrivacyError: the ledger is one of another plan; or as ``Server.journal``.
     """
 
     def __init__(self, server: Server, plan: PrivacyPlan, accountant: str) -> None:
         self.server, self.plan, self.accountant = server, plan, accountant
-        self.ledger = PrivacyLedger(plan, server.journal(PRIVACY, Journal), server.store.get(_KEPT))
+        self.ledger = PrivacyLedger(plan, server.journal(PRIVACY, Journal))
 
     def record(self, round: int, spent: Spent) -> None:
         """Enter a round as it was done, and note what is guaranteed after it.
@@ -57,7 +55,6 @@ class Account:
             CheckpointError: it could not be written, so that the model may not be sent.
         """
         self.ledger.record(round, [spent])
-        self.server.store[_KEPT] = self.ledger.anchor
         self.note(spent.clip_norm)
 
     def note(self, clip_norm: float) -> None:
