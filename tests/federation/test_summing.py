@@ -242,7 +242,8 @@ def answers(fleet, ask):
 
 
 @pytest.mark.usefixtures("each_graph")
-def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp_path):
+def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr(Voting, "answers", lambda method, name: 1 if name == "vote" else None)
     fleet = make_fleet(runtime, tmp_path)
     [answer] = answers(fleet, Ask("vote", 1, {"times": 1, "break": ""}, run="run"))
     assert isinstance(answer, Failure) and answer.why == "SecureSumError" and "asked for in clear" in str(answer.error)
@@ -251,6 +252,7 @@ def test_a_site_does_not_answer_in_clear_what_leaves_in_a_sum_alone(runtime, tmp
     notes = (fleet.engine.host.sites["site-0"].kept.folder / "notes.txt").read_text()
     assert "Round 1: verb vote is asked for in clear" in notes and "do not trust this server" in notes
     assert [reply["records"] for reply in fleet.ask("tell", fleet.sites)] == list(SIZES)
+    assert vote(fleet).sites == fleet.sites  # what was refused has cost no answer
 
 
 @pytest.mark.usefixtures("each_graph")

@@ -172,13 +172,17 @@ class Host:
         of_method = verbs is self.verbs[0]
         if self.rounds is not None and not (int(of_method) <= ask.round <= self.rounds and verbs.asks(ask.round)):
             raise RefusedError(f"'{ask.verb}' is asked for in round {ask.round}, in which this run does not")
-        self._require_layout(ask, verbs)
+        self._require_masked(ask, verbs)
         return verbs.declaration(ask.verb)
 
-    def _require_layout(self, ask: Ask, verbs: Verbs) -> None:
-        """What can be said of a layout before the verb runs, and before anything is counted; the rest is held against
-        the reply (``Layout.vector``)."""
-        if ask.masked is None or verbs.secure(ask.verb) is None:
+    def _require_masked(self, ask: Ask, verbs: Verbs) -> None:
+        """Hold a server to asking in a secure sum for what leaves in one alone, and in clear for the rest; and to a
+        layout, as far as that can be said before the verb runs, and before anything is counted: the rest is held
+        against the reply (``Layout.vector``)."""
+        if (ask.masked is None) != (verbs.secure(ask.verb) is None):
+            how = "in clear, and its replies leave in a secure sum alone" if ask.masked is None else "in a secure sum"
+            raise SecureSumError(f"verb {ask.verb} is asked for {how}", fix=_FIX)
+        if ask.masked is None:
             return
         declared = verbs.releases(ask.verb)
         for entry in entries_of(ask.masked):
@@ -269,7 +273,6 @@ class Host:
     def _work(self, ask: Ask, names: Sequence[str]) -> list[Reply]:
         """One cohort's replies."""
         verbs = owner(self.verbs, ask.verb)
-        self._require_masked(ask, verbs, names)
         declared = verbs.releases(ask.verb)
         cohort = Cohort([self.sites[name] for name in names], self.runtime, ask, self.stream, self.rule)
         replies: list[Reply] = getattr(verbs, ask.verb)(cohort, ask)
@@ -286,18 +289,6 @@ class Host:
                     fix = nearest(name, declared)
                     raise UndeclaredReleaseError(what, where=f"site {reply.site}, round {ask.round}", fix=fix)
         return replies
-
-    def _require_masked(self, ask: Ask, verbs: Verbs, names: Sequence[str]) -> None:
-        """Where a server asks in clear for what leaves in a secure sum alone, or the other way round, the sites do not
-        answer, and tell their owners."""
-        if (ask.masked is None) == (verbs.secure(ask.verb) is None):
-            return
-        how = "in clear, and its replies leave in a secure sum alone" if ask.masked is None else "in a secure sum"
-        error = SecureSumError(f"verb {ask.verb} is asked for {how}", fix=_FIX)
-        for name in names:
-            self._note(ask, self.sites[name], str(error))
-        error.where = f"site {names[0]}, round {ask.round}"
-        raise error
 
     def _masked(self, ask: Ask, terms: Mapping[str, Any], shared: bytes, reply: Reply) -> Reply | Failure:
         """A reply as it leaves in a secure sum, or why it does not; of what had to be clipped the site's owner is told.
