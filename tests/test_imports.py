@@ -42,7 +42,19 @@ ORDER = (
     ("models",),
     ("tracking",),
     ("runs",),
-    ("config", "progress", "streams", "atomic", "finite", "third_party", "precision", "registry", "units", "errors"),
+    (
+        "config",
+        "progress",
+        "streams",
+        "atomic",
+        "finite",
+        "harmless",
+        "third_party",
+        "precision",
+        "registry",
+        "units",
+        "errors",
+    ),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # What some runs need, for clusters, hub data, Parquet files, guarantees, or at their end, and most steps do not.

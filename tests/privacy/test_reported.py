@@ -22,6 +22,12 @@ def test_what_sites_said_last_outlives_the_process(tmp_path):
     assert file.read_text().count("\n") == 3  # what was said before is not written again
 
 
+def test_what_a_site_says_does_nothing_to_whoever_reads_it():
+    said = ReportedEpsilons()
+    said.record("a", told(None, "no ε\n\x1b[2Jround 9: ε = 0.1"))
+    assert said.worst["refused"] == "site a says: no ε\\n\\x1b[2Jround 9: ε = 0.1"
+
+
 def test_an_edited_one_is_refused(tmp_path):
     file = tmp_path / "reported.journal"
     ReportedEpsilons(file).record("a", told(9.0))

@@ -30,7 +30,7 @@ from murmura.experiment.simulation import share_out
 from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import fingerprint, identity, public
-from murmura.federation.wire.harmless import harmless
+from murmura.harmless import harmless
 from murmura.measure.evaluation_set import digests
 from murmura.progress import say
 from murmura.runs.names import (

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import PrivacyError
+from murmura.harmless import harmless
 from murmura.privacy.journal import Anchor, Journal
 from murmura.units import listing
 
@@ -146,7 +147,7 @@ class ReportedEpsilons:
         if not _is_readable(figures):
             figures = {"epsilon": None, "refused": f"no ε: site {site} has told none that can be read"}
         elif figures["epsilon"] is None:
-            figures = {"epsilon": None, "refused": f"site {site} says: {figures['refused'][:_LONGEST]}"}
+            figures = {"epsilon": None, "refused": f"site {site} says: {harmless(figures['refused'][:_LONGEST])}"}
         else:
             figures = {"epsilon": float(figures["epsilon"]), "refused": None, "answers": figures["answers"]}
         before, entered = self._last.get(site), figures.pop("answers", math.inf)

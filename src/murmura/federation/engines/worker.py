@@ -12,8 +12,8 @@ from uuid import uuid4
 from murmura.errors import MurmuraError
 from murmura.federation.site.answer import Host
 from murmura.federation.wire.frames import answer_frame, ask_of, frame, unframe
-from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.messages import Failure
+from murmura.harmless import harmless
 from murmura.progress import Told, collect_phases, relay
 from murmura.runs.machine import peak_memory, return_freed_memory
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.layout import MASKED
 from murmura.federation.wire.messages import Ask, Failure, Payload, Reply, digest, field_sizes
 from murmura.federation.wire.releases import VOUCHED, VOUCHER, Release, SecureSum, protection_to_json
+from murmura.harmless import harmless
 from murmura.privacy.journal import Journal, now
 
 _NOTED = 100

@@ -22,8 +22,8 @@ from filelock import FileLock
 
 from murmura import atomic
 from murmura.errors import CheckpointError, RunError, explaining
-from murmura.federation.wire.harmless import harmless
 from murmura.federation.wire.messages import Payload, decode, encode
+from murmura.harmless import harmless
 from murmura.privacy.journal import Anchor, Journal, chained
 from murmura.progress import say
 from murmura.runs import jsontext

@@ -16,7 +16,7 @@ from murmura.federation.engines.flower.bundle import expected
 from murmura.federation.engines.flower.certificates import new_local
 from murmura.federation.engines.flower.child import Child
 from murmura.federation.engines.flower.gateway import Gateway
-from murmura.federation.wire.harmless import harmless
+from murmura.harmless import harmless
 from murmura.progress import say
 
 _WATCH, _LONGEST = 1.0, 60.0  # seconds between looks whether it runs

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from murmura.federation.wire.harmless import harmless
+from murmura.harmless import harmless
 
 
 @given(st.text(st.characters()))  # halves of pairs of surrogates, too
