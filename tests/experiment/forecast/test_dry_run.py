@@ -404,6 +404,13 @@ def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):
     assert not any("say little" in note for note in dry_run(make(evaluation={"attacks": False})).notes)
 
 
+def test_where_members_are_few_nobody_is_told_to_hold_out_more_of_them(make, monkeypatch):
+    asked = make(data={"heldout": None, "heldout_records": 4})
+    monkeypatch.setattr("murmura.experiment.forecast.notes._compared", lambda *_: ((14, 28), 0))
+    [note] = [note for note in dry_run(asked).notes if "say little" in note]
+    assert "14 members" in note and "more records to train on" in note and "old out" not in note
+
+
 def test_more_replies_than_sites_that_are_asked_are_noted(make):
     assert not any("min_replies" in note for note in dry_run(make(run={"min_replies": 2})).notes)
     for cohort, asked in ((None, "2 sites"), (1, "1 site"), (20, "2 sites")):

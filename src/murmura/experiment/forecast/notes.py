@@ -51,17 +51,20 @@ def few(plan: Plan) -> list[str]:
     besides = f", and choose the strongest attack by {apart} more records" if apart else ""
     return [
         f"Attacks compare {members} members with {others} non-members{besides}; fewer than {FEW} of either say little. "
-        f"{_for_more(experiment.data)}"
+        f"{' '.join(_for_more(experiment.data, members, others))}"
     ]
 
 
-def _for_more(data: DataConfig) -> str:
-    """How there are more records to compare members with."""
-    if data.heldout is None:
-        return "Hold out more of the training records (data.heldout_records)."
-    if data.train is None:
-        return "Hold out more that are like them."
-    return "Take non-members out of the training records (data.nonmember_records), or hold out more that are like them."
+def _for_more(data: DataConfig, members: int, others: int) -> Iterator[str]:
+    """How there are more of those that are too few."""
+    if others < FEW and data.heldout is None:
+        yield "Hold out more of the training records (data.heldout_records)."
+    elif others < FEW and data.train is None:
+        yield "Hold out more that are like them."
+    elif others < FEW:
+        yield "Take non-members out of the training records (data.nonmember_records), or hold out more like them."
+    if members < FEW:
+        yield "For more members sites need more records to train on (of texts, with a label)."
 
 
 def _compared(experiment: Experiment, method: Method, people: Population) -> tuple[tuple[int, int], int]:
