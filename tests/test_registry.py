@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import create_model
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -17,6 +18,7 @@ from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
 from murmura.experiment.schema import schema
+from murmura.experiment.starter import starter
 from murmura.generation.scoring import CloseScores
 from murmura.measure.attacks import Passes
 from murmura.tasks import INSTRUCTION
@@ -45,6 +47,15 @@ def brought(folder, name, entries, group="methods"):
 def test_a_tracker_that_a_package_brings_is_listed(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", ["notebook = elsewhere:Notebook"], "trackers"))
     assert "tracker notebook  [elsewhere 2.0]" in CliRunner().invoke(app, ["methods"]).stdout
+
+
+def test_its_options_are_not_told_in_words_of_others_that_are_called_alike(plugin, monkeypatch):
+    kept = "# written records that a site trains on in a round"
+    assert kept in starter("fewfedpit")
+    options = methods.section("halves")
+    with_keep = create_model("WithKeep", __base__=options, __doc__=options.__doc__, keep=(int, 1))
+    monkeypatch.setattr(methods, "section", lambda name: with_keep)
+    assert "keep = 1" in starter("halves") and kept not in starter("halves")
 
 
 def test_without_the_package_there_is_no_such_method():

@@ -131,7 +131,8 @@ def _few(what: Named, given: Mapping[str, Any]) -> Iterator[str]:
         section = methods.section(what.method) if table == "method" else section_of(field)
         defaults = {f"{table}.{name}": default_of(one) for name, one in section.model_fields.items()}
         values = {key: given.get(key, defaults.get(key)) for key in wanted if key.startswith(f"{table}.")}
-        lines = [_line(key, value) for key, value in values.items() if value is not None]
+        known = table != "method" or not methods.METHODS[what.method].package  # whose option may be another
+        lines = [_line(key, value, known) for key, value in values.items() if value is not None]
         if lines:
             yield from (f"[{table}]", *lines, "")
 
@@ -144,8 +145,8 @@ def _unused(given: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _line(key: str, value: Any) -> str:
-    words = _IN_SHORT.get(key, "")
+def _line(key: str, value: Any, known: bool) -> str:
+    words = _IN_SHORT.get(key, "") if known else ""
     line = f"{key.partition('.')[2]} = {toml(value)}"
     return f"{line:<{_COLUMN}} # {words}" if words and len(line) <= WIDTH - _COLUMN else line
 
