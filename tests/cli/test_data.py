@@ -45,6 +45,19 @@ def test_other_kinds_and_columns(check, tmp_path):
     assert check(path, "--kind", "labelled").exit_code == 1
 
 
+def test_whoever_looks_for_a_column_is_told_of_the_kind_the_encoding_and_the_other_files(check, tmp_path):
+    path = tmp_path / "notes.csv"
+    path.write_text("note,patient\nplain,1\n")
+    assert "The kind 'labelled' or 'document' has it." in check(path, "--field", "text=note").stderr
+    labelled = ["--kind", "labelled", "--field", "text=note"]
+    assert "must be called so in every file" in check(path, *labelled, "--user-column", "person").stdout
+    path.write_bytes("note,größe\nplain,1\n".encode("latin-1"))
+    done = check(path, *labelled, "--field", "label=größe")
+    assert "'größe'" in done.stdout and "not valid UTF-8" in done.stdout and "iconv -f cp1252" in done.stdout
+    path.write_bytes("note,größe\nplain,1\n".encode())
+    assert check(path, *labelled, "--field", "label=größe").exit_code == 0
+
+
 def test_a_field_may_be_left_out(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD | {"input": 3}])
     assert check(path).exit_code == 1

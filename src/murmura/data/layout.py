@@ -107,7 +107,8 @@ class ColumnLayout(Generic[R]):
         given: dict[str, str] = dict(renamed or {})
         for name in given:
             if name not in names:
-                fix = nearest(name, names)
+                having = [f"'{one}'" for one, other in KINDS.items() if name in {field.name for field in fields(other)}]
+                fix = nearest(name, names) + (f" The kind {' or '.join(having)} has it." if having else "")
                 raise DataError(f"'{name}' is not a field of {kind.__name__} records", where="fields", fix=fix)
             if not given[name] and name in kind.required:
                 fix = f"Name the column that holds it: {renaming.format(field=name, column='COLUMN')}."
@@ -150,7 +151,8 @@ class ColumnLayout(Generic[R]):
     def _elsewhere(self, column: str) -> str:
         field = next((field for field, wanted in self.columns.items() if wanted == column), None)
         if field is None:
-            return f"It was named as the column of the {'users' if column == self.user_column else 'sites'}"
+            whose = "users" if column == self.user_column else "sites"
+            return f"It was named as the column of the {whose}, which must be called so in every file"
         if not self.renaming:
             return f"Call the column that holds it '{column}'"
         return f"If another column holds it: {self._renaming(field, 'COLUMN')}"
@@ -182,6 +184,8 @@ class ColumnLayout(Generic[R]):
         missing = [column for column in dict.fromkeys([*needed, *sorted(self.named)]) if column not in found]
         if missing:
             fix = f"{nearest(missing[0], found)}{self._other_kind(found)} {self._another(missing[0], found)}."
+            if any("\udc80" <= letter <= "\udcff" for name in found for letter in name):  # a byte that is not UTF-8
+                fix = f"The names of its columns are not valid UTF-8. {RECODE}."
             others = "".join(f", and no '{column}'" for column in missing[1:])
             raise DataError(f"no column '{missing[0]}'{others}", where=where, fix=fix)
         ours = self.wanted(found)
