@@ -6,6 +6,7 @@ FOLDER/plan is a JSON list of what becomes of the first requests, in their order
 * ``answer``: a text that follows from the prompt;
 * ``hold``: the same, but not before there is a file FOLDER/go;
 * ``length``, ``silent``: the same, cut off; the second does not say whether it was;
+* ``half``: the same, with half of a pair of surrogates behind it;
 * ``empty``, ``null``, ``other``: an answer of no words, one without text, one of another protocol;
 * ``drop``: the connection is closed without an answer;
 * a number: this status, to be tried again in a millisecond. It says that there is something wrong with the seed, if
@@ -67,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
             text = {"empty": "", "null": None}.get(what, text_after(prompt))
             if what in ("length", "silent"):
                 text = text.partition("\n")[0]
+            if what == "half":
+                text += " \ud83d"
             choice = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
             reason = {"length": "length", "silent": None}.get(what, "stop")
             self.reply(200, {"id": "1", "choices": [{"index": 0, "finish_reason": reason, **choice}]})

@@ -19,6 +19,7 @@ from murmura.streams import Stream
 from murmura.synthesis import endpoint as endpoint_module
 from murmura.synthesis.endpoint import Endpoint
 from murmura.synthesis.expansion import expand
+from murmura.synthesis.generators import Request
 from murmura.synthesis.prompts import STOP
 from tests.synthesis.endpoint_server import text_after
 
@@ -222,6 +223,12 @@ def test_an_answer_without_text_is_refused(serve, tmp_path):
         written(tmp_path / "others", Endpoint(serve("null").url, "tiny", chat=True, concurrency=1))
 
 
+def test_half_a_character_in_an_answer_can_be_written_down(serve):
+    endpoint = Endpoint(serve("half").url, "tiny", chat=True)
+    [[answer]] = endpoint.answers([Request(0, 0, "how are you?", Stream(0))])
+    assert answer.text.encode().endswith(b" ?") and len(answer.text) > 20
+
+
 def test_single_prompts_may_be_refused_but_not_all(serve, tmp_path):
     server = serve("answer", "empty", 422, "answer")
     endpoint = Endpoint(server.url, "tiny", concurrency=1)
@@ -256,11 +263,25 @@ def test_options_that_make_no_sense_are_refused(monkeypatch):
     for options, message in (
         ({"url": "localhost:8000"}, "'localhost:8000' is not the address"),
         ({"url": "HTTP://me@localhost:8000"}, "is not the address"),
+        *[
+            ({"url": url}, "is not the address")
+            for url in (
+                "http://localhost:80O0/v1",
+                "http://localhost:99999/v1",
+                "http://",
+                "http://[::1/v1",
+                "http://my server/v1",
+                "http://\u200blocalhost/v1",
+                "http://my..server/v1",
+            )
+        ],
         ({"url": "http://me:pass@localhost:8000/v1"}, "a name or a password in the address"),
         ({"key_variable": "A_KEY"}, "the environment variable A_KEY is empty"),
     ):
         with pytest.raises(ConfigError, match=message):
             Endpoint(**{"url": "http://localhost/v1", "model": "tiny"} | options)
+    for url in ("http://[::1]:8000/v1", "https://bücher.example", "http://localhost"):
+        Endpoint(url, "tiny")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'murmura\[endpoint\]'"):
         Endpoint("http://localhost/v1", "tiny")

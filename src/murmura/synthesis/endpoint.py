@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from murmura.config import names_user
 from murmura.errors import ConfigError, RunError
@@ -74,7 +75,7 @@ class Endpoint:
         self._key_variable, self._stop = key_variable, list(stop)
         self._can_lack, self._lacking = {"seed", *can_lack}, set[str]()
         self.refusal: RunError | None = None
-        if not url.startswith(("http://", "https://")):
+        if not _is_address(url):
             raise ConfigError(f"'{url}' is not the address of a server", fix="Write one like http://localhost:8000/v1.")
         if names_user(url):
             fix = "Leave them out, and name an environment variable that holds a key."
@@ -179,6 +180,8 @@ class Endpoint:
             plain = client.completions.create(prompt=request.prompt, **options)
             said = [(one.text, one.finish_reason) for one in plain.choices[:1]]
         [(text, reason)] = said or [(None, None)]
+        if text is not None:  # JSON can hold half of a pair of surrogates, which no file can
+            text = text.encode(errors="replace").decode()
         return text, text is not None and reason not in _CUT
 
     def _client(self) -> OpenAI:
@@ -190,6 +193,16 @@ class Endpoint:
     def _failure(self, what: str, fix: str, *, passing: bool = False) -> RunError:
         fix = f"{fix}, then {self._again}: what was answered is kept."
         return RunError(f"the endpoint {what}", where=self._url, fix=fix, passing=passing)
+
+
+def _is_address(url: str) -> bool:
+    """Whether it can be the address of a server: what the client cannot read it would say when it is asked first."""
+    try:
+        found = urlsplit(url)
+        names = bool(found.hostname and found.hostname.encode("idna")) and found.port != 0
+    except ValueError:  # brackets, a host's name, or a port that are none
+        return False
+    return names and url.startswith(("http://", "https://")) and url.isprintable() and " " not in url
 
 
 def _said(error: APIError) -> str:
