@@ -63,6 +63,13 @@ def test_of_a_sample_that_was_cut_off_whole_sentences_can_be_kept():
         assert read_sample(none, finished=False, whole=True).fault == "no_sentence" in FAULTS
 
 
+def test_no_sample_ends_with_half_a_character():
+    """A token may be one byte of three, and the limit falls where it will."""
+    for text in ("a new text about caf\ufffd", "a new text of many words \ufffd\ufffd"):
+        assert read_sample(text, finished=False) == Sample(text.rstrip(" \ufffd"), False, None)
+        assert read_sample(text, finished=True).text == text  # which somebody has written so
+
+
 @pytest.mark.parametrize(
     ("written", "fault"),
     [

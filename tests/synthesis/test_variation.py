@@ -115,6 +115,14 @@ def test_no_variation_ends_with_half_a_sentence(bench, monkeypatch, begins):
         assert all(one.endswith(".") and one in (text, *text.split(". ", 1), "a blood test.") for one in found)
 
 
+@pytest.mark.parametrize("make", [Continue, Paraphrase])
+def test_no_variation_ends_with_half_a_character(bench, monkeypatch, make):
+    streams = [Stream(8) / i for i in range(30)]
+    scripted(bench, monkeypatch, " 今天天气很好" * 9)
+    found = make(bench, max_tokens=65, mended=False).vary(["the rash spread to her skin."] * 30, streams)
+    assert any("今" in one for one in found) and not any("\ufffd" in one for one in found)
+
+
 def test_what_the_model_ended_itself_is_whole(bench, monkeypatch):
     streams = [stream for stream in (Stream(7) / i for i in range(20)) if cuts_the_end(stream)]
     scripted(bench, monkeypatch, " a letter", finished=True)

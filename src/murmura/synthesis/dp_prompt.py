@@ -20,7 +20,7 @@ from murmura.generation.sampling import Sampling
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.entropy import Entropy
 from murmura.progress import bar
-from murmura.synthesis.prompts import Wording
+from murmura.synthesis.prompts import Wording, unbroken
 from murmura.training.batch import collate, micro_batches
 
 
@@ -104,7 +104,7 @@ def _written(runtime: ModelRuntime, prompts: list[list[int]], how: DPPrompt, ent
         streams=[entropy] * count,
         description="paraphrase",
     )
-    return [" ".join(completion.text.split()) for completion in completions]
+    return [" ".join(unbroken(one.text, one.finished).split()) for one in completions]
 
 
 def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) -> list[int]:

@@ -86,7 +86,7 @@ def read_sample(written: str, finished: bool, *, whole: bool = False) -> Sample:
         finished: the answer came to its end.
         whole: of a text that was cut off, keep its whole sentences alone.
     """
-    lines = [line.strip() for line in written.strip().splitlines()]
+    lines = [line.strip() for line in unbroken(written, finished).strip().splitlines()]
     if lines and lines[0].startswith(_HEADER):
         lines[0] = lines[0].removeprefix(_HEADER).lstrip(" 0123456789:.")
     ends = (i for i, line in enumerate(lines) if i and line.startswith(_HEADER))
@@ -103,6 +103,11 @@ def read_sample(written: str, finished: bool, *, whole: bool = False) -> Sample:
         return Sample(text, finished, fault)
     text = mended(text)
     return Sample(text, True, None if text else "no_sentence")
+
+
+def unbroken(text: str, finished: bool) -> str:
+    """The text, where it was cut off without half a character at its end: a token may be a part of one."""
+    return text if finished else text.rstrip("\N{REPLACEMENT CHARACTER}")
 
 
 def mended(text: str) -> str:

@@ -13,7 +13,7 @@ from murmura.generation.sampling import Sampling
 from murmura.generation.writer import Completion
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
-from murmura.synthesis.prompts import Wording, mended, one_line
+from murmura.synthesis.prompts import Wording, mended, one_line, unbroken
 
 _TO_THE_END = 20  # tokens more than were cut off, so that a sentence may come to its end
 
@@ -100,7 +100,7 @@ class Continue:
 
     def _joined(self, text: str, cut: _Cut, completion: Completion) -> str:
         decode = partial(self._runtime.tokenizer.decode, skip_special_tokens=True)
-        found = str(decode([*cut.kept, *completion.ids])).strip()
+        found = unbroken(str(decode([*cut.kept, *completion.ids])), completion.finished).strip()
         if not self._mended:
             return found or text
         ends = [end for end in sentence_ends(found) if end > len(str(decode(cut.kept)).strip())]
@@ -146,7 +146,7 @@ class Paraphrase:
         return [self._read(completion) or text for completion, text in zip(written, texts, strict=True)]
 
     def _read(self, completion: Completion) -> str:
-        first, further, _ = completion.text.strip().partition("\n\n")
+        first, further, _ = unbroken(completion.text, completion.finished).strip().partition("\n\n")
         found = one_line(first)
         return mended(found) if self._mended and not (completion.finished or further) else found
 
