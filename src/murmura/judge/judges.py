@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -17,7 +18,8 @@ _ROWS = 16
 
 
 class LocalJudge:
-    """An instruction model of this process, asked in its own chat template, greedily.
+    """An instruction model of this process, asked in its own chat template, greedily, where its context has room for a
+    verdict.
 
     Args:
         name: an alias, a folder or a Hugging Face id.
@@ -45,19 +47,24 @@ class LocalJudge:
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``."""
         waiting = iter(requests)
+        most = getattr(self._bank.model.config, "max_position_embeddings", None) or math.inf
         while wave := list(islice(waiting, _ROWS)):
             prompts = [self._ids(request.prompt) for request in wave]
+            room = [max(0, min(self._tokens, most - len(ids))) for ids in prompts]
             written = complete(
                 self._bank,
                 self._tokenizer,
                 prompts,
                 [0] * len(wave),
-                [self._tokens] * len(wave),
+                room,
                 rows=_ROWS,
                 bfloat16=in_bfloat16("auto", self._bank.device),
                 description="verdicts",
             )
-            yield [Answer(request, one.text, one.finished) for request, one in zip(wave, written, strict=True)]
+            yield [
+                Answer(request, one.text if limit else None, one.finished)
+                for request, one, limit in zip(wave, written, room, strict=True)
+            ]
 
     def _ids(self, prompt: str) -> list[int]:
         asked = [{"role": "user", "content": prompt}]

@@ -100,7 +100,7 @@ def open_prompts(judge: Generator, compared: Sequence[Compared], transcript: Tra
 
 def judged(judge: Generator, compared: Sequence[Compared], transcript: Transcript) -> dict[str, Any]:
     """Ask what was not asked yet, in both orders, and count (``verdicts.counted``); ``refused`` are those verdicts that
-    the judge would not give, and that are asked for again next time.
+    the judge would not give, or had no room for, and that are asked for again next time.
 
     Raises:
         RunError: the judge cannot be asked any more; what it said is kept.

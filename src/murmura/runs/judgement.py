@@ -23,7 +23,7 @@ class Judgement:
         counts: Of questions with a verdict in both orders, how many were a ``win``, ``tie`` or ``lose`` for the run, by
             aspect and ``overall``.
         unparsed: Verdicts that could not be read.
-        refused: Verdicts that the judge's server would not give.
+        refused: Verdicts that the judge's server would not give, or a judge here had no room for.
         asked: Verdicts that were asked for, two for each question.
         turned: Questions whose outcome changed with the order of the answers.
         first: Of verdicts that were no tie, the share that the answer that stood first won; None where all were ties.

@@ -67,7 +67,7 @@ def doubts(one: Judgement) -> list[str]:
     """What to know before trusting it, in sentences."""
     n = sum(one.counts["overall"].values())
     told = []
-    lacking = {"could not be read": one.unparsed, "the judge’s server would not give": one.refused}
+    lacking = {"could not be read": one.unparsed, "the judge would not give, or had no room for": one.refused}
     if some := [f"{number} of {one.asked} verdicts {what}" for what, number in lacking.items() if number]:
         told.append(
             f"{' and '.join(some)}; {n} of {one.questions} questions have one in both orders, and only these count."
