@@ -49,6 +49,13 @@ def test_it_is_the_papers_algorithm_with_each_text_alone(loaded, how):
     assert all(one != text for one, text in zip(found, TEXTS, strict=True))
 
 
+def test_no_variation_begins_with_a_space(bert, tokenizer):
+    """Tokens of a byte-level vocabulary mostly do, also one that is drawn for a text's first place."""
+    fill, streams = MaskFill(LoadedModel(bert, tokenizer, "tiny", "built", "tiny")), [Stream(9) / i for i in range(40)]
+    found = fill.vary(["the rash spread to her skin"] * 40, streams)
+    assert len(set(found)) > 30 and all(one == one.strip() for one in found)
+
+
 def test_company_order_and_memory_change_nothing(loaded):
     together = MaskFill(loaded).vary(TEXTS, STREAMS)
     small = MaskFill(loaded, tokens_per_pass=20)

@@ -25,7 +25,7 @@ class MaskFill:
     what was filled in before it; and all that several times.
 
     A text keeps its number of tokens while it is varied. Special tokens are never masked, never drawn, and no part of
-    the text that comes out.
+    the text that comes out; nor is white space at its ends.
 
     Args:
         loaded: a masked language model and its tokenizer.
@@ -80,7 +80,7 @@ class MaskFill:
         return _Draft(ids, [place for place, token in enumerate(ids) if token in self._ordinary], stream.numpy())
 
     def _text(self, draft: _Draft) -> str:
-        return str(self._tokenizer.decode([draft.ids[place] for place in draft.own]))
+        return str(self._tokenizer.decode([draft.ids[place] for place in draft.own])).strip()
 
     def _fill(self, drafts: Sequence[_Draft]) -> None:
         for _ in range(self._steps):
