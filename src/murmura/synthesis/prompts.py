@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,6 +34,11 @@ STOP = (f"\n{_HEADER}",)
 
 FEWEST_WORDS = 4
 """Of a text."""
+_ALONE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Japanese, Chinese
+)
+_WORD = re.compile(f"[{_ALONE}]|[^\\s{_ALONE}]+")
 _LONGEST = 1000  # characters of a seed that are shown, so that a prompt fits a context of about a thousand tokens
 
 
@@ -97,7 +103,7 @@ def read_sample(written: str, finished: bool, *, whole: bool = False) -> Sample:
         del lines[-1]
         finished = True
     text = one_line(" ".join(lines))
-    words = len(text.split())
+    words = count_words(text)
     fault: Fault | None = "empty" if not words else "too_short" if words < FEWEST_WORDS else None
     if fault or finished or not whole:
         return Sample(text, finished, fault)
@@ -113,7 +119,12 @@ def unbroken(text: str, finished: bool) -> str:
 def mended(text: str) -> str:
     """The whole sentences of a text that was cut off; nothing where they are too few words for a text."""
     found = complete_sentences(text)
-    return found if len(found.split()) >= FEWEST_WORDS else ""
+    return found if count_words(found) >= FEWEST_WORDS else ""
+
+
+def count_words(text: str) -> int:
+    """How many words there are between spaces; in scripts that have none, each letter counts as one."""
+    return len(_WORD.findall(text))
 
 
 def one_line(text: str) -> str:

@@ -47,5 +47,11 @@ def test_what_the_run_is_measured_with_is_no_candidate(config, capsys):
         public_texts(config, TEXTS)
 
 
+def test_a_public_text_without_spaces_is_as_long_as_its_letters(config, tmp_path):
+    with (tmp_path / "public.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in ("今天天气很好", "很好"))
+    assert public_texts(config, []) == [*TEXTS, "今天天气很好"]
+
+
 def test_texts_are_found_among_public_ones_whatever_their_white_space(config):
     assert found_among_public(config, ["one  two three 7 ", "one two three 8", "one two three 99", "short"]) == 2

@@ -91,7 +91,7 @@ class PretextConfig(SiteNoiseConfig):
     public_split: str = "train"
     """Split of a Hugging Face data set."""
     public_words: int = Field(20, ge=0)
-    """Only public texts with more words than this are drawn."""
+    """Only public texts with more words than this are drawn; in scripts without spaces each letter counts as one."""
     population: int = Field(2048, ge=2)
     """Candidates in each round. With seeds "public", and of the public texts that prompts show with evolve
     "preferences": how many are drawn at most, each once."""

@@ -35,7 +35,7 @@ def read(config: PretextConfig) -> list[str]:
         split=config.public_split,
         renaming="method.public_fields = {{{field} = '{column}'}}",
     )
-    texts = [one.text for one in found.records if len(one.text.split()) > config.public_words]
+    texts = [one.text for one in found.records if prompts.count_words(one.text) > config.public_words]
     if not texts:
         fix = "Lower method.public_words, or name another file."
         raise DataError(f"no public text has more than {config.public_words} words", where=config.public, fix=fix)
