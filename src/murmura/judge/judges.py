@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -47,10 +46,12 @@ class LocalJudge:
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``."""
         waiting = iter(requests)
-        most = getattr(self._bank.model.config, "max_position_embeddings", None) or math.inf
+        context: int | None = getattr(self._bank.model.config, "max_position_embeddings", None)
         while wave := list(islice(waiting, _ROWS)):
             prompts = [self._ids(request.prompt) for request in wave]
-            room = [max(0, min(self._tokens, most - len(ids))) for ids in prompts]
+            room = [
+                self._tokens if context is None else max(0, min(self._tokens, context - len(ids))) for ids in prompts
+            ]
             written = complete(
                 self._bank,
                 self._tokenizer,
