@@ -21,6 +21,8 @@ from murmura.experiment.schema import schema
 from murmura.experiment.starter import starter
 from murmura.generation.scoring import CloseScores
 from murmura.measure.attacks import Passes
+from murmura.report.run_facts import software
+from murmura.runs.record import read
 from murmura.tasks import INSTRUCTION
 from tests.experiment.small import experiment, record, write_data, write_lines
 
@@ -86,6 +88,8 @@ def test_it_runs_as_fedavg_does_on_those_records(plugin, llama_folder, tmp_path,
     assert mine.keys() == other.keys() and all(mine[name].equal(other[name]) for name in mine)
     told = {row["field"] for row in json.loads((ours.folder / "disclosure.json").read_text()) if row["verb"] == "train"}
     assert told == {"adapter", "examples", "loss"}
+    told = [software(read(one.folder).environment) for one in (ours, theirs)]
+    assert "halves 1.0 (method halves)" in told[0] and "halves" not in told[1]
 
 
 def test_its_attack_is_tried_beside_those_of_an_audit(plugin, llama_folder, tmp_path):

@@ -109,7 +109,8 @@ def _audited(what: Subject, folder: RunFolder, options: Options) -> tuple[Audit,
             scores = {name: own for name, own in scores.items() if name not in lost}
         if not scores.keys() - {CONTROL}:
             continue
-        different = unlike(readings)  # by the same records for every target
+        if not models:
+            different = unlike(readings)  # of the model: those of uploads may be of fewer records
         models.append(measured(target, scores, stream))
         lines += _records(task, target, sample, readings, scores)
         if task.is_text:

@@ -30,12 +30,13 @@ from murmura.experiment.server_side import ServerSide, assemble, publication_of
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model
-from murmura.federation.engines import Engine
+from murmura.federation.engines import DEPLOYED, ENGINES, Engine
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import prune
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.rounds import Server
 from murmura.federation.wire.messages import size
+from murmura.methods import METHODS
 from murmura.privacy import run_ledgers
 from murmura.privacy.journal import Journal
 from murmura.progress import discreet, say
@@ -47,7 +48,7 @@ from murmura.runs.names import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING
 from murmura.runs.previous import has_saved
 from murmura.runs.record import read
 from murmura.runs.schema import Input, Resumption, Summary
-from murmura.tracking import tell
+from murmura.tracking import TRACKERS, tell
 from murmura.training.adapter import fingerprint
 
 if TYPE_CHECKING:
@@ -328,6 +329,7 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     arithmetic = multiplied_in(plan.experiment)
     start = fingerprint(model.start) if model.start else None
     told = environment(model.device, model.origin[0], model.parameters, trained, arithmetic, resources, where, start)
+    told = replace(told, brought=_brought(plan.experiment))
     with suppress(CheckpointError):  # it has no figure
         before = files.value(folder.path / names.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
         told = replace(told, started=before.started) if before else told
@@ -338,6 +340,14 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     folder.write_private(names.INPUTS, [asdict(one) for one in read])
     unused = [one.row() for one in [*people.unused, *(plan.asked.unused if plan.asked else ())]]
     folder.write_records(people.reports, people.exclusions, unused, plan.method.protects)
+
+
+def _brought(experiment: Experiment) -> dict[str, str]:
+    """What of a run other packages bring, and which they are."""
+    named = {f"method {experiment.method.name}": METHODS[experiment.method.name]}
+    named |= {f"engine {name}": ENGINES[name] for name in (experiment.run.engine,) if name != DEPLOYED}
+    named |= {f"tracker {name}": TRACKERS[name] for name in experiment.tracking.to}
+    return {what: origin.package for what, origin in named.items() if origin.package}
 
 
 def _leave_model(folder: RunFolder, experiment: Experiment, side: ServerSide, context: ProcessContext) -> None:

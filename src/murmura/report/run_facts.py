@@ -225,9 +225,10 @@ def _precision(told: Environment) -> str:
 
 
 def software(told: Environment) -> str:
-    """Versions of Murmura, PyTorch and Python."""
+    """Versions of Murmura, of what other packages bring, of PyTorch and Python."""
     own = [f"Murmura {told.murmura}"] if told.murmura else []
-    return ", ".join([*own, f"PyTorch {told.torch}", f"Python {told.python}"])
+    brought = [f"{package} ({what})" for what, package in told.brought.items()]
+    return ", ".join([*own, *brought, f"PyTorch {told.torch}", f"Python {told.python}"])
 
 
 def _started(environments: Sequence[Environment]) -> str:

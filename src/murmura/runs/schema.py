@@ -222,6 +222,7 @@ class Environment:
         resources: Models that the method uses besides.
         trained_at: Who trains them.
         adapter: The digest of ``model.adapter`` (``fingerprint``), where training begins with one.
+        brought: Methods, engines and trackers that other packages bring: which packages, with their versions.
     """
 
     murmura: str | None
@@ -240,6 +241,7 @@ class Environment:
     resources: tuple[OtherModel, ...] = ()
     trained_at: Literal["sites", "server"] = "sites"
     adapter: str | None = None
+    brought: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
