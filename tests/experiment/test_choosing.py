@@ -240,6 +240,18 @@ def test_what_stands_beside_the_epsilon_of_a_named_run_stands_beside_that_of_all
     assert third.count("Records share passes") == 1
 
 
+def test_of_runs_whose_folders_end_alike_what_stands_beside_each_is_said(make, tmp_path):
+    """As seeds of two rates are kept: each in the folder of its rate."""
+    passes = {"high": 64, "low": 32}
+    for rate, tokens in passes.items():
+        shared = {"training": ONE_STEP | {"tokens_per_pass": tokens}}
+        run(_private(make, tmp_path / rate / "seed0", **shared))
+    named = [tmp_path / rate / "seed0" for rate in passes]
+    told = run(_private(make, tmp_path / "then", *named)).rows[-1]["privacy"]["caveat"]
+    for tokens in passes.values():
+        assert f"Of seed0: Records share passes (training.tokens_per_pass = {tokens})" in told
+
+
 def test_which_run_was_named_is_not_guessed_where_nothing_was_noted(make, tmp_path, monkeypatch):
     """As by an earlier version: another one may lie there, or none."""
     first = run(_private(make, tmp_path / "first")).folder

@@ -62,10 +62,11 @@ def _name_one(folder: Path) -> str:
     return f"Name the folder of a run{moved}."
 
 
-def of_those_named(folder: Path) -> dict[str, list[str]]:
-    """What stands beside the ε of each run that a run has noted, since its own counts them."""
-    every = odometer.every(run_ledgers.noted(folder))
-    return {Path(one.name).name: [said for said in one.caveats if said != CHOSEN] for one in every}
+def of_those_named(folder: Path) -> list[dict[str, str]]:
+    """What stands beside the ε of the runs that a run has noted, since its own counts them, and ``of`` which it is
+    said: by the end of its folder's name, which several may share."""
+    runs = [(Path(one.name).name, one.caveats) for one in odometer.every(run_ledgers.noted(folder))]
+    return [{"said": f"Of {of}: {one}", "of": of} for of, told in runs for one in told if one != CHOSEN]
 
 
 def with_choosing(experiment: Experiment, folder: Path, privacy: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -227,8 +227,7 @@ def _caveats(plan: Plan, server: Server, folder: RunFolder) -> list[str]:
     """Of this part of the run, and of those before it: an ε counts their rounds too, those that were lost as well."""
     said = server.journal(CAVEATS, partial(Journal, what="journal of caveats"))
     own = caveats(plan.experiment, plan.method, plan.privacy, list(server.sizes.values()))
-    theirs = [{"said": f"Of {of}: {one}", "of": of} for of, told in of_those_named(folder.path).items() for one in told]
-    for line in [*({"said": one} for one in own), *theirs]:
+    for line in [*({"said": one} for one in own), *of_those_named(folder.path)]:
         if line not in said.lines:
             said.append(line)
     return [line["said"] for line in said.lines]
