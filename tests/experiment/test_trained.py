@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from murmura.cli import app
 from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError
+from murmura.experiment.config import Experiment
 from murmura.experiment.run import run
 from murmura.experiment.trained import Trained, finished, require_answers
 from tests.experiment import small
@@ -62,6 +63,17 @@ def test_a_sites_own_adapter_is_asked_for_by_its_name(make):
     with pytest.raises(ConfigError, match=r"each site keeps an adapter.*--site heart \| skin"):
         Trained.load(where)
     assert Trained.load(where, "heart").after.keys() == Trained.load(where, "skin").after.keys()
+
+
+def test_what_an_experiment_names_is_not_looked_for_among_what_its_run_has_left(make, tmp_path, monkeypatch):
+    """Sites' own adapters lie in a folder that is called as the records are."""
+    monkeypatch.chdir(tmp_path)
+    table = make(method={"name": "local", "rounds": 1}).tables()
+    table["data"] |= {"train": "sites", "heldout": "heldout.jsonl"}
+    begun = Experiment.of(table)
+    where = run(begun).folder
+    assert (where / "sites" / "heart").is_dir()
+    assert finished(where).data == begun.data
 
 
 def test_what_cannot_answer_is_refused(folder, tmp_path):

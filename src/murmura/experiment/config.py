@@ -25,6 +25,7 @@ from murmura.models.loading import DEVICES, is_device
 from murmura.personal.config import PersonalConfig
 from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
+from murmura.runs.previous import is_run
 from murmura.tasks import TASKS, Task
 from murmura.tracking.config import TrackingConfig
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec
@@ -174,8 +175,8 @@ class Experiment(Section):
         """Read an experiment file.
 
         Args:
-            path: the TOML file. Data and models that it names are looked for in its folder first; run.folder is
-                relative to the current one.
+            path: the TOML file. Data and models that it names are looked for in its folder first, but for a run's,
+                which may have left ``sites`` or ``model`` there; run.folder is relative to the current one.
             set: overrides, dotted key to value: ``{"method.beta": 0.7}``.
 
         Raises:
@@ -188,7 +189,7 @@ class Experiment(Section):
             raise ConfigError("this is a comparison, of which each arm is an experiment", where=str(path), fix=fix)
         for key, value in (set or {}).items():
             override(table, key, value, f"--set {key}")
-        return cls.of(table, where=str(path), base=file.parent)
+        return cls.of(table, where=str(path), base=None if is_run(file.parent) else file.parent)
 
     @classmethod
     def of(cls, table: Mapping[str, Any], where: str = "experiment", base: Path | None = None) -> Self:

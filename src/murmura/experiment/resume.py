@@ -5,7 +5,6 @@ See docs/decisions/0002-what-a-resumed-run-may-change.md.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -213,9 +212,9 @@ def is_over(folder: RunFolder, experiment: Experiment) -> bool:
 
 def _written_down(folder: RunFolder) -> Experiment:
     try:
-        return Experiment.of(tomllib.loads(folder.config.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, ConfigError) as error:
-        what = f"this is no longer the experiment that the run was started with ({error})"
+        return Experiment.load(folder.config)
+    except ConfigError as error:
+        what = f"this is no longer the experiment that the run was started with ({error.what})"
         fix = "No round is saved: start over with --overwrite."
         raise CheckpointError(what, where=str(folder.config), fix=fix) from None
 
