@@ -121,6 +121,9 @@ def test_a_model_that_was_trained_whole_is_copied(make, tmp_path):
     assert torch.equal(logits(ended, ids), logits(given, ids))
     with pytest.raises(ConfigError, match="no adapter"):
         export(where, tmp_path / "adapter", "adapter")
+    (where / "model").rename(tmp_path / "gone")
+    with pytest.raises(ConfigError, match="left no model"):
+        export(where, tmp_path / "again", "merged")
 
 
 def test_a_sites_own_adapter_is_named(make, tmp_path):

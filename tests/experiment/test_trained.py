@@ -56,6 +56,8 @@ def test_a_model_that_was_trained_whole_has_its_before_too(make, llama_folder):
     before, after = trained.answers(ASKED[:1], [trained.before, trained.after], 8)
     assert before.text == by_transformers(base, tokenizer, ASKED[0], 8)
     assert after.text == by_transformers(whole, tokenizer, ASKED[0], 8)
+    with pytest.raises(ConfigError, match="one model for all sites"):
+        Trained.load(where, "heart")
 
 
 def test_a_sites_own_adapter_is_asked_for_by_its_name(make):

@@ -16,7 +16,7 @@ from murmura.errors import CheckpointError, ConfigError, explaining
 from murmura.experiment.canaries import WHY_NOT, has_learnt, is_marked
 from murmura.experiment.config import Experiment
 from murmura.experiment.inputs import require_same_base
-from murmura.experiment.trained import adapter_of, finished
+from murmura.experiment.trained import finished, model_of
 from murmura.federation.adapter_folder import as_readable_as_config, given_as
 from murmura.methods import section
 from murmura.models.quiet import quiet
@@ -148,17 +148,14 @@ def _require_place(experiment: Experiment, run: Path, out: Path, overwrite: bool
 
 def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | None) -> Path:
     """The folder that is handed over, or merged."""
-    where = str(folder.path)
-    if experiment.model.trainable != "all":
-        adapter = adapter_of(folder, site)
-        load_peft(adapter)  # so that no damaged one is handed over
-        return adapter
-    if form == "adapter":
+    whole = experiment.model.trainable == "all"
+    if whole and form == "adapter":
         fix = "Export it whole: --merged."
-        raise ConfigError("all parameters were trained, so there is no adapter", where=where, fix=fix)
-    if site is not None:
-        raise ConfigError("the run has one model for all sites", where=where, fix="Leave --site out.")
-    return folder.model
+        raise ConfigError("all parameters were trained, so there is no adapter", where=str(folder.path), fix=fix)
+    found = model_of(experiment, folder, site)
+    if not whole:
+        load_peft(found)  # so that no damaged one is handed over
+    return found
 
 
 def _card(

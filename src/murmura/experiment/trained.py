@@ -47,7 +47,7 @@ class Trained:
             ModelError: a model cannot be loaded.
         """
         experiment, left = finished(folder), RunFolder(folder)
-        released = RunModels(experiment, left, None if experiment.model.trainable == "all" else adapter_of(left, site))
+        released = RunModels(experiment, left, model_of(experiment, left, site))
         assert released.whole is not None
         runtime = runtime_over(experiment, released.bank, released.tokenizer)
         return cls(experiment, runtime, released.whole, released)
@@ -109,6 +109,26 @@ def require_answers(folder: Path) -> Experiment:
         what = f"the run is about {experiment.data.kind} records, and its model answers no instructions"
         raise ConfigError(what, where=str(folder), fix=f"Name another run, or {instead}.")
     return experiment
+
+
+def model_of(experiment: Experiment, folder: RunFolder, site: str | None) -> Path:
+    """Where the model of a run lies: its adapter, or all of it where all parameters were trained.
+
+    Args:
+        experiment: of the run.
+        site: whose, where sites keep their own.
+
+    Raises:
+        ConfigError: the run left none, or has no such site.
+    """
+    if experiment.model.trainable == "adapter":
+        return adapter_of(folder, site)
+    where = str(folder.path)
+    if site is not None:
+        raise ConfigError("the run has one model for all sites", where=where, fix="Leave --site out.")
+    if not folder.model.is_dir():
+        raise ConfigError("the run left no model", where=where, fix="Name a run whose method trains one.")
+    return folder.model
 
 
 def adapter_of(folder: RunFolder, site: str | None) -> Path:
