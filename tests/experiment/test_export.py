@@ -9,6 +9,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from peft import PeftModel
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
@@ -315,6 +316,18 @@ def test_a_place_that_cannot_be_written_is_told(folder, tmp_path):
     with pytest.raises(CheckpointError, match="this was not"):
         export(folder, tmp_path / "file", "adapter", overwrite=True)
     assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_weights_that_a_disk_has_no_room_for_are_told(folder, tmp_path, monkeypatch):
+    """Whoever writes them raises an error of its own."""
+
+    def full(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", full)
+    with pytest.raises(CheckpointError, match=r"cannot be written.*No space left"):
+        export(folder, tmp_path / "whole", "merged")
+    assert not (tmp_path / "whole").exists()
 
 
 def test_a_model_with_canaries_is_not_for_release(make, tmp_path, llama_folder):

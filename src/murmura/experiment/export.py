@@ -89,6 +89,8 @@ def export(
             replaced, or the place cannot be written.
         ConfigError: it cannot be handed over in this form.
     """
+    from safetensors import SafetensorError
+
     experiment = finished(run)
     folder = RunFolder(run)
     if form == "adapter" and precision is not None:
@@ -104,7 +106,8 @@ def export(
     script = _converter(converter) if form == "gguf" else None
     said = [f"> **{' '.join(WHY_NOT.split())}**"] * secrets + [f"The weights are in {whole}."] * (form != "adapter")
     card = _card(experiment, folder, source, form, site, said)
-    with explaining("it cannot be written", out, "or give another --out"), atomic.replacing_folder(out) as draft:
+    told = explaining("it cannot be written", out, "or give another --out", SafetensorError)
+    with told, atomic.replacing_folder(out) as draft:
         if script is not None:
             _merge(experiment, folder, source, draft / "merged", whole)
             _convert(script, draft / "merged", draft / GGUF, whole)
