@@ -185,6 +185,20 @@ def test_a_full_disk_at_a_site_is_told_there_and_to_the_server_by_its_class(
     assert "heart/released.journal: " in (told := capsys.readouterr().err) and "No space left on device" in told
 
 
+def test_a_run_is_measured_with_the_records_that_its_federation_was_made_with(make, tmp_path):
+    """Others sites may train on; and without non-members held-out records would serve as such, without a word."""
+    federation = founded(make(), tmp_path / "federation")
+    held, nonmembers = (federation.folder / "server" / f"{name}.jsonl" for name in ("heldout", "nonmembers"))
+    before = held.read_text()
+    held.write_text(before.splitlines()[0] + "\n" + (tmp_path / "sites" / "heart.jsonl").read_text())
+    with pytest.raises(DataError, match=r"heldout\.jsonl: .*6 records here.*sites may train on them"):
+        Federation.load(federation.folder)
+    held.write_text(before)
+    nonmembers.unlink()
+    with pytest.raises(DataError, match=r"nonmembers\.jsonl: .*cannot be read.*Restore it"):
+        Federation.load(federation.folder)
+
+
 def test_a_run_does_not_go_on_without_a_member_that_was_removed(make, tmp_path, no_page):
     federation = founded(make(**QUIET), tmp_path / "many")
     near = Near(federation)

@@ -78,7 +78,7 @@ def answers(host, experiment, verb="join", site="heart", run="a", **fields):
 def test_what_is_no_list_of_digests_is_told(tmp_path, text):
     (tmp_path / HELDOUT_DIGESTS).write_text(text)
     with pytest.raises(DataError, match="this is not a list of digests"):
-        site_side._agreed(tmp_path)
+        site_side.agreed_on(tmp_path)
 
 
 def test_without_the_list_of_what_is_measured_on_a_real_site_takes_no_part(shared):

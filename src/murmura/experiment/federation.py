@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +27,7 @@ from murmura.experiment.elsewhere import Remote
 from murmura.experiment.inputs import models_at_sites
 from murmura.experiment.prepare import Plan
 from murmura.experiment.simulation import share_out
+from murmura.experiment.site_side import agreed_on
 from murmura.federation.address import joined, machine, split
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.site.identity import fingerprint, identity, public
@@ -46,6 +47,7 @@ from murmura.runs.names import (
     SITE_FILE,
     site_folder,
 )
+from murmura.units import several
 
 SERVER = "server"
 """The folder of what the server alone has."""
@@ -118,6 +120,7 @@ class Federation:
         Raises:
             ConfigError: it is no such folder, no site is known yet, or records are set.
             CheckpointError: whom it knows cannot be read.
+            DataError: the records that it was made with are not here, or others are.
         """
         folder = folder.resolve()  # Flower's commands work in folders of their own
         shared, own = folder / FEDERATION, folder / SERVER
@@ -131,7 +134,8 @@ class Federation:
             raise ConfigError(what, where=f"--set {given[0]}", fix=fix)
         address = server_of(shared)
         experiment = Experiment.load(shared / EXPERIMENT, set=set)
-        found = [_read(own / name, experiment) for name in (_HELDOUT, _NONMEMBERS)]
+        agreed = agreed_on(shared)
+        found = [_read(own / name, experiment, agreed) for name in (_HELDOUT, _NONMEMBERS)]
         return cls(folder, experiment, members, address, *found)
 
     @property
@@ -355,14 +359,25 @@ def _checked(sites: list[str]) -> list[str]:
     return sites
 
 
-def _read(path: Path, experiment: Experiment) -> list[Any]:
-    if not path.exists() or not path.stat().st_size:
-        return []
+def _read(path: Path, experiment: Experiment, agreed: Set[str]) -> list[Any]:
+    """The records of a file, which are among those that sites leave out of what they train on.
+
+    Args:
+        agreed: digests of those.
+    """
     kind: type[Any] = KINDS[experiment.task.kind]
+    fix = "Restore it from a copy, or make the federation anew."
     try:
-        return load_records(path, kind).records
+        records = load_records(path, kind).records if path.stat().st_size else []
+    except OSError as error:
+        what = f"records that the run is measured with cannot be read ({error.strerror})"
+        raise DataError(what, where=str(path), fix=fix) from None
     except DataError as error:
-        raise DataError(error.what, where=error.where, fix="Make the federation anew.") from None
+        raise DataError(error.what, where=error.where, fix=fix) from None
+    if others := len(set(digests(records)) - agreed):
+        what = f"the federation was not made with {several(others, 'record')} here, so that sites may train on them"
+        raise DataError(what, where=str(path), fix=fix)
+    return records
 
 
 def _write(path: Path, text: str) -> None:

@@ -168,7 +168,7 @@ class _Opening:
             measured=Answered(None if file.simulated else kept.folder / MEASURED_JOURNAL, again=self.again),
             released=None if file.simulated else ReleaseJournal(kept.released),
             apart=apart,
-            agreed=None if file.simulated else _agreed(Path(file.federation)),
+            agreed=None if file.simulated else agreed_on(Path(file.federation)),
         )
 
     def _masking(self, file: SiteFile, kept: SiteStore, records: list[Any]) -> Masking | None:
@@ -237,7 +237,7 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
     rows, unused = [Placed(record, where, file.name, user=user) for record, where, user in placed], list[Unused]()
     if reading is not None:  # what cannot be used is left out, whatever simulations do about it
         rows, unused = fitting(rows, experiment.data.model_copy(update={"skip_bad": True}), reading)
-    agreed = _agreed(Path(file.federation))
+    agreed = agreed_on(Path(file.federation))
     measured = {row.where for row in rows if digest([row.record.identity]) in agreed}
     unused += [Unused(row.where, "measured", "the run is measured on it") for row in rows if row.where in measured]
     rows = [row for row in rows if row.where not in measured]
@@ -253,9 +253,13 @@ def records_of(file: SiteFile, experiment: Experiment, reading: Reading | None, 
     return [row.record for row in rows]
 
 
-def _agreed(federation: Path) -> frozenset[str]:
+def agreed_on(federation: Path) -> frozenset[str]:
     """Digests of the records and questions that the run is measured on, as the federation hands them round; an empty
-    list where there are none."""
+    list where there are none.
+
+    Raises:
+        DataError: they cannot be read.
+    """
     path, fix = federation / HELDOUT_DIGESTS, "Get it from whoever made the federation."
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
