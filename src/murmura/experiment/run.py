@@ -344,7 +344,8 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
 def _brought(experiment: Experiment) -> dict[str, str]:
     """What of a run other packages bring, and which they are."""
     named = {f"method {experiment.method.name}": METHODS[experiment.method.name]}
-    named |= {f"engine {name}": ENGINES[name] for name in (experiment.run.engine,) if name != DEPLOYED}
+    if experiment.run.engine != DEPLOYED:
+        named[f"engine {experiment.run.engine}"] = ENGINES[experiment.run.engine]
     named |= {f"tracker {name}": TRACKERS[name] for name in experiment.tracking.to}
     return {what: origin.package for what, origin in named.items() if origin.package}
 

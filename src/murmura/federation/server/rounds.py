@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from murmura.aggregation.rules import Mean, Rule
 from murmura.errors import PrivacyError, RunError
 from murmura.federation.server.activity import Activity
 from murmura.federation.server.checkpoint import Checkpoint, save
 from murmura.federation.server.fleet import Fleet
+from murmura.federation.server.journals import Journals, T
 from murmura.federation.server.sending import Sending
 from murmura.federation.server.tally import Tally
 from murmura.federation.server.transcript import TranscriptWriter
@@ -29,21 +30,7 @@ from murmura.units import at_least, bound
 if TYPE_CHECKING:
     from murmura.measure.monitor import Monitor
     from murmura.privacy.guarantee import Guarantee
-    from murmura.privacy.journal import Anchor
 
-
-class Anchored(Protocol):
-    """A journal, or what stands on one."""
-
-    @property
-    def anchor(self) -> Anchor:
-        """How far it has come (``Journal.anchor``)."""
-
-    def check(self, anchor: Anchor) -> None:
-        """As of ``Journal``."""
-
-
-T = TypeVar("T", bound=Anchored)
 _STORE = "store."
 _TOLD = 20  # the newest events of a round, for whoever looks while it goes on
 _STARTED = "started"  # in the store: the sites that have adapters of their own
@@ -86,8 +73,7 @@ class Server:
         self.runtime, self.stream, self._adapter = runtime, stream, adapter
         self.store: Payload = {}
         self.rows: list[dict[str, Any]] = []
-        self._journals: dict[str, Any] = {}
-        self._anchors: dict[str, Anchor] = {}  # how far journals had come when the run was last saved
+        self._journals = Journals(folder.journal)
         self.about: dict[str, Any] = {}
         self.publication, self.curious = fleet.publication, curious
         self.promised: Guarantee | None = None
@@ -137,13 +123,7 @@ class Server:
         Raises:
             PrivacyError: a line is not what was written, or is gone since the run was last saved.
         """
-        if name not in self._journals:
-            made = kind(self._folder.journal(name))
-            if name in self._anchors:
-                made.check(self._anchors[name])
-            self._journals[name] = made
-        found: T = self._journals[name]
-        return found
+        return self._journals.open(name, kind)
 
     def file(self, name: str) -> Path:
         """A file of the method's own in the run's folder, which does not go back with a checkpoint."""
@@ -375,11 +355,10 @@ class Server:
             CheckpointError: a site cannot go back there; here nothing is changed.
             PrivacyError: a journal has lost lines since then.
         """
-        anchors = dict(checkpoint.run.get("journals", {}))  # which those of earlier releases lack
-        for name in self._journals.keys() & anchors.keys():
-            self._journals[name].check(anchors[name])
+        anchors = checkpoint.run.get("journals", {})  # which those of earlier releases lack
+        self._journals.check(anchors)
         self._fleet.stores.rewind(checkpoint.round)
-        self._anchors = anchors
+        self._journals.noted(anchors)
         self._adapter = checkpoint.server.get("adapter")
         self.store = {
             name.removeprefix(_STORE): value for name, value in checkpoint.server.items() if name.startswith(_STORE)
@@ -435,8 +414,8 @@ class Server:
         if self.has_adapter:
             server["adapter"] = self.adapter
         sent = self.publication.state() | self.publication.saved()
-        self._anchors |= {name: journal.anchor for name, journal in self._journals.items()}
-        run = {"rows": self.rows, **sent, "known": sorted(self._known), "journals": self._anchors, **self.about}
+        anchors = self._journals.anchors()
+        run = {"rows": self.rows, **sent, "known": sorted(self._known), "journals": anchors, **self.about}
         save(self._folder.checkpoint, Checkpoint(round, server, run))
         if self.following is not None:
             self.following(self.published)
