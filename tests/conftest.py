@@ -1,5 +1,6 @@
 """Tiny models with real tokenizers, built once a session."""
 
+import copy
 import functools
 import gc
 import importlib
@@ -18,6 +19,7 @@ import pytest
 import typer.main
 import typer.testing
 
+from murmura.models import loading
 from murmura.privacy import accounting, curve
 from murmura.third_party import settle
 from tests.forking import forks_instead
@@ -133,6 +135,36 @@ def moments_remembered(request, monkeypatch):
         module, functions = remembering()
         for name, function in functions.items():
             monkeypatch.setattr(module, name, function)
+
+
+SMALL = 2**20  # bytes: a model that a test has built
+LOADED = {}
+
+
+def as_they_lie(folder):
+    """The files of a model's folder, as they are now; None if they are not those of a small model."""
+    found = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in Path(folder).iterdir())
+    return tuple(found) if sum(size for *_, size in found) < SMALL else None
+
+
+@pytest.fixture(autouse=True)
+def models_remembered(request, monkeypatch):
+    """Runs of tests begin with copies of the same few models: to read one takes transformers a tenth of a run."""
+    plain = loading._weights
+
+    def weights(folder, task, dtype, device, quantization):
+        files = as_they_lie(folder) if quantization is None and device.type == "cpu" else None
+        if files is None:
+            return plain(folder, task, dtype, device, quantization)
+        wanted = (files, task, dtype)
+        if wanted not in LOADED:
+            if len(LOADED) == 8:
+                del LOADED[next(iter(LOADED))]
+            LOADED[wanted] = plain(folder, task, dtype, device, quantization)
+        return copy.deepcopy(LOADED[wanted])
+
+    if "models" not in request.path.parts:
+        monkeypatch.setattr(loading, "_weights", weights)
 
 
 @pytest.fixture

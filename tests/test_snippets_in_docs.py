@@ -25,6 +25,7 @@ from murmura.federation.engines import ENGINES
 from murmura.methods import METHODS, section
 from murmura.models import ALIASES
 from murmura.models.wheel import place_of
+from tests.compare.in_process import runs_in_this_process
 from tests.pages import PAGES, ROOT, snippets
 
 ALL = list(snippets())
@@ -271,6 +272,7 @@ def workplace(llama_folder, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.syspath_prepend(PLUGIN)
     monkeypatch.chdir(tmp_path)
+    runs_in_this_process(monkeypatch)
     return tmp_path
 
 

@@ -1,15 +1,11 @@
-"""Comparisons of tiny models, and their runs without processes of their own."""
-
-import time
+"""Comparisons of tiny models."""
 
 import pytest
 import tomli_w
 
-from murmura.compare import jobs
 from murmura.compare.arms import load
 from murmura.compare.comparison import Comparison
-from murmura.errors import MurmuraError
-from murmura.experiment.run import run
+from tests.compare.in_process import runs_in_this_process
 from tests.experiment import small
 
 RATES = [2e-3, 1e-2]
@@ -42,18 +38,5 @@ def comparison(tmp_path, table):
 
 @pytest.fixture
 def begun(monkeypatch, no_page):
-    """The runs that were begun, which are made in this process, since it takes long to start another, and have no
-    pages of their own."""
-    begun = []
-
-    def in_process(job, at_once, under_way):
-        begun.append(job.folder.name)
-        began = time.monotonic()
-        try:
-            run(job.experiment, resume=False)
-        except MurmuraError as error:
-            return time.monotonic() - began, str(error)
-        return time.monotonic() - began, ""
-
-    monkeypatch.setattr(jobs, "_run", in_process)
-    return begun
+    """The runs that were begun, which are made in this process, and have no pages of their own."""
+    return runs_in_this_process(monkeypatch)

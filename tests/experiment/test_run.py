@@ -197,6 +197,7 @@ def begin_and_die_with_all_records_shared_out(experiment):
     run(Experiment.of(tomllib.loads(experiment)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
 def test_a_run_that_is_killed_once_records_are_shared_out_can_be_begun_again(quick, options):
     experiment = quick(method={"rounds": 1})

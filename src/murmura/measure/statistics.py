@@ -34,12 +34,12 @@ class Estimate:
         Args:
             least, most: that the figure can be, beyond which no interval reaches.
         """
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
         mean, n = fmean(values), len(values)
         if n == 1 or max(values) - min(values) <= _ALIKE:
             return cls(mean, n)
-        reach = float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5
+        reach = float(stdtrit(n - 1, 0.975)) * stdev(values) / n**0.5
         return cls(mean, n, max(mean - reach, least), min(mean + reach, most))
 
     @classmethod

@@ -153,6 +153,7 @@ def written_by(tokenizer):
     return writer(tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("liked", [BODY, PAPERS], ids=["body", "papers"])
 def test_the_generator_comes_to_find_likelier_what_sites_like(tmp_path, tokenizer, written_by, monkeypatch, liked):
     """By new sentences behind new prompts: how much likelier one about the body becomes than the same about papers.
