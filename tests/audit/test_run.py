@@ -143,8 +143,10 @@ def test_a_page_shows_it(copied):
 
 
 def test_a_run_that_goes_on_forgets_it(copied):
-    audit(copied, QUICK)
-    RunFolder(copied).reopen()
+    found = audit(copied, QUICK)
+    RunFolder(copied).reopen(done=True)
+    assert read(copied).audit == found and (copied / AUDIT_SCORES).exists()
+    RunFolder(copied).reopen(done=False)
     assert not (copied / AUDIT).exists() and not (copied / AUDIT_SCORES).exists()
 
 

@@ -17,6 +17,7 @@ from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.site import Site
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
+from murmura.runs.names import AUDIT, AUDIT_SCORES, EVALUATION, JUDGED
 from tests.experiment.small import record, write_lines
 
 CONSTANT = {"schedule": "constant"}
@@ -130,15 +131,21 @@ def test_other_records_name_the_site(quick, tmp_path, monkeypatch, change):
         run(quick(), resume=True)
 
 
-def test_a_finished_run_that_is_resumed_says_that_it_is_finished(quick, capsys):
-    finished = run(quick()).rows
+def test_a_finished_run_that_is_resumed_says_that_it_is_finished_and_keeps_what_was_found_about_it(quick, capsys):
+    finished, found = run(quick()), RunFolder(quick().run.path)
+    for name in (AUDIT, AUDIT_SCORES, EVALUATION):
+        (found.path / name).parent.mkdir(exist_ok=True)
+        (found.path / name).write_text("null")
+    (found.path / JUDGED).mkdir()
     capsys.readouterr()
-    assert run(quick(), resume=True).rows == finished
+    assert run(quick(), resume=True).rows == finished.rows
+    assert all((found.path / name).exists() for name in (AUDIT, AUDIT_SCORES, EVALUATION, JUDGED))
     told = capsys.readouterr().err
     assert "the run is finished: all 2 rounds are done" in told and "raise method.rounds" in told
     assert "resuming" not in told
     run(quick({"rounds": 3}), resume=True)
     assert "resuming after round 2\n" in capsys.readouterr().err
+    assert not any((found.path / name).exists() for name in (AUDIT, AUDIT_SCORES, EVALUATION, JUDGED))
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(make, capsys):

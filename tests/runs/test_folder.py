@@ -132,9 +132,9 @@ def test_a_run_that_goes_on_has_not_ended(used):
     used.report.write_text("")
     used.write_outcomes({"classifier.json": {}})
     before = contents(used)
-    used.reopen()
+    used.reopen(done=False)
     assert before - contents(used) == {"summary.json", "outcomes", "outcomes/classifier.json", "report.html"}
-    used.reopen()
+    used.reopen(done=False)
 
 
 def test_going_on_removes_nothing(used):

@@ -75,6 +75,11 @@ class Past:
     refused: tuple[int, ...] = ()
     measured: MeasuredOn | None = None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the last round is saved, so that nothing is left to train."""
+        return self.checkpoint is not None and self.checkpoint.round == self.experiment.method.total_rounds
+
     def require_same_sites(self, people: Population) -> None:
         """Check that the sites are those that the run was started with; each checks its own records when it joins.
 

@@ -190,7 +190,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             before = restored(before, side.server, folder, experiment)
             if side.augmentation:
                 side.augmentation.require_same_pool(side.server)
-            _tell(before, experiment.method.total_rounds)
+            _tell(before)
         resumed = before.resumed if before else []
         side.server.about = {
             "run": run,
@@ -205,6 +205,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             prune(folder.checkpoint, before.refused)
         if not (before and before.checkpoint):
             _note_brought(side.fleet, method, people)
+        folder.reopen(done=before is not None and before.is_done and not before.events)
         _describe(plan, folder, resumed, read)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
         folder.write(names.MEASURED, public.measured(secret=plan.guarantee is not None and taken_out))
@@ -288,15 +289,16 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
             tracking.close(report)
 
 
-def _tell(before: Past, rounds: int) -> None:
+def _tell(before: Past) -> None:
     """Say on the terminal where the run goes on, or that it is finished, and what is different from now on."""
     assert before.checkpoint is not None
-    if before.checkpoint.round == rounds:
+    rounds = before.checkpoint.round
+    if before.is_done:
         say(_FINISHED.format(f"all {rounds} rounds are" if rounds > 1 else "its one round is"))
     else:
-        say(f"resuming after round {before.checkpoint.round}")
+        say(f"resuming after round {rounds}")
     for event in before.events:
-        say(f"after round {before.checkpoint.round}: {event}")
+        say(f"after round {rounds}: {event}")
 
 
 def _remarks(resumed: Sequence[Mapping[str, Any]]) -> str:
@@ -311,14 +313,13 @@ def _weight(records: Sequence[Any]) -> int:
 
 
 def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]], read: Sequence[Input]) -> None:
-    """Write what is known before the first round, and remove what an earlier end of the run has left.
+    """Write what is known before the first round.
 
     Args:
         read: what is read from this disk, as it was when it was read.
     """
     method, (context, records) = plan.method, plan.complete
     people = records.planted
-    folder.reopen()
     folder.write_config(_remarks(resumed) + plan.experiment.dump())
     if resumed:
         folder.write(names.RESUMED, [Resumption(**one) for one in resumed])

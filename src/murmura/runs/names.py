@@ -131,11 +131,11 @@ are sent, and there still when judgements are gone."""
 EXPANDED = "expanded.jsonl"
 """Texts that the server has had written, one after the other: only ever added to (``synthesis.expansion``)."""
 
-RESULTS = (SUMMARY, OUTCOMES, AUDIT, EVALUATION, JUDGED, REPORT)
-"""What says how a run ended; only a finished one has them."""
+ENDED, FOUND = (SUMMARY, OUTCOMES, REPORT), (AUDIT, EVALUATION, JUDGED)
+"""What says how a run ended, and what was found about its model since; only a finished one has them."""
 _DESCRIPTION = (CONFIG, RESUMED, ENVIRONMENT, SITES, EXCLUSION_COUNTS, EXCLUSIONS, MEASURED)
 _ROUNDS = (METRICS, DISCLOSURE, AUGMENT, PERSONAL, TRACKING, CHECKPOINTS, PRIVATE, EXPANDED, ENDPOINTS)
-WRITTEN = (*_DESCRIPTION, *_ROUNDS, *RESULTS, ADAPTER, SITE_ADAPTERS, MODEL, NOT_FOR_RELEASE)
+WRITTEN = (*_DESCRIPTION, *_ROUNDS, *ENDED, *FOUND, ADAPTER, SITE_ADAPTERS, MODEL, NOT_FOR_RELEASE)
 """All that a run writes into its folder."""
 
 
