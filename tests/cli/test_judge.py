@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from murmura import runs
 from murmura.cli import MISTAKE, app
+from murmura.experiment import Experiment
 from murmura.experiment.run import run
 from murmura.judge.conclusion import costs
 from murmura.report.page import render
@@ -164,8 +165,6 @@ def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder,
     taken = {"train": "sites", "heldout": None, "heldout_records": 2, "max_length": 128}
     table = {"run": {"folder": str(tmp_path / "own")}, "model": {"name": str(llama_folder)}, "lora": {"rank": 2}}
     data = {key: value for key, value in taken.items() if value is not None}
-    from murmura.experiment import Experiment
-
     sections = {"data": data, "method": {"name": "fedit", "rounds": 1}, "evaluation": {"sample": 1, "uploads": 0}}
     folder = run(Experiment.of(table | sections, base=tmp_path)).folder
     words = (folder, "--endpoint", server, "--model", "m", "--tokens", 3, "--yes")
@@ -227,3 +226,21 @@ def test_a_run_is_not_judged_against_itself(folder):
     for same in (folder, folder / ".." / folder.name):
         done = invoke(folder, same, "--by", "smollm2-135m")
         assert done.exit_code == MISTAKE and "a run is not compared with itself" in done.stderr
+
+
+def test_a_run_is_not_asked_what_it_was_trained_on(tmp_path, llama_folder, server):
+    """Runs of two seeds hold out different records, of one seed the same."""
+    small.write_data(tmp_path)
+    same = {"model": {"name": str(llama_folder)}, "lora": {"rank": 2}, "method": {"name": "fedit", "rounds": 1}}
+    same |= {
+        "data": {"train": "sites", "heldout_records": 4, "max_length": 128},
+        "evaluation": {"sample": 0, "uploads": 0},
+    }
+
+    def made(name, seed):
+        return run(Experiment.of(same | {"run": {"seed": seed, "folder": str(tmp_path / name)}}, base=tmp_path)).folder
+
+    words = (made("one", 1), "--endpoint", server, "--model", "m", "--tokens", 5, "--yes", "--send-private")
+    assert invoke(words[0], made("again", 1), *words[1:]).exit_code == 0
+    done = invoke(words[0], made("other", 2), *words[1:])
+    assert done.exit_code == MISTAKE and "questions are among the records that this run was trained on" in done.stderr

@@ -66,7 +66,7 @@ def judge(
     """
     from murmura.experiment.trained import require_answers
     from murmura.judge.conclusion import begin, conclude
-    from murmura.judge.pairs import answered, are_private, asked_of, require_sendable, require_site
+    from murmura.judge.pairs import answered, are_private, asked_of, require_sendable, require_site, require_unseen
     from murmura.runs.folder import RunFolder
 
     experiment = require_answers(run)
@@ -85,6 +85,8 @@ def judge(
     if endpoint is not None:
         require_sendable(experiment, run, file, site, private=private)
     questions = asked_of(experiment, run, file, most)
+    if other is not None and file is None:
+        require_unseen(questions, run, other)
     confirmed = _confirmed if endpoint is not None and not yes else None
     source = "held-out questions" if file is None else f"questions of {file.name}"
     with RunFolder(run).locked():  # another judgement of it would ask, and pay for, the same again

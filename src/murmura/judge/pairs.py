@@ -12,12 +12,14 @@ from murmura.experiment.answering import questions
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import process_context
 from murmura.experiment.prepare import records_of
-from murmura.experiment.trained import Trained, adapter_of
+from murmura.experiment.trained import Trained, adapter_of, require_answers
 from murmura.experiment.validate import method_of
 from murmura.judge.judging import Compared
 from murmura.progress import say
 from murmura.report.content import capital
+from murmura.runs import read
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import SIMULATIONS
 from murmura.units import listing, several
 
 
@@ -86,6 +88,31 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
             "there is no question", where=str(file or experiment.data.heldout), fix="Give --questions FILE."
         )
     return list(dict.fromkeys(found))[:most]  # greedy answers and verdicts would be the same again
+
+
+def require_unseen(asked: Sequence[Instruction], run: Path, other: Path) -> None:
+    """Refuse a run's held-out questions where they are records of the run that it is compared with, which then answers
+    what it was trained on. Runs that hold out the same records have been held to that when they began.
+
+    Raises:
+        DataError: some are, or the other run's records have changed since.
+        CheckpointError: it is not known whether they have.
+    """
+    one, two = (read(folder).measured for folder in (run, other))
+    if one and two and one.heldout.digest is not None and one.heldout.digest == two.heldout.digest:
+        return
+    experiment = require_answers(other)
+    if experiment.run.engine not in SIMULATIONS:
+        say(f"{other}: its sites' records are not here, so that nobody knows whether these questions are among them")
+        return
+    method = method_of(experiment)
+    sites = records_of(experiment, method, process_context(experiment, method).reading).planted.sites
+    hold_to_digests(RunFolder(other), sites)
+    known = {record.question for site in sites for record in site.records}
+    if count := sum(one.question in known for one in asked):
+        what = f"{count} of the {len(asked)} questions are among the records that this run was trained on"
+        fix = "Judge runs that hold out the same records, as those of one seed do, or give --questions FILE."
+        raise DataError(what, where=str(other), fix=fix)
 
 
 def answered(
