@@ -36,6 +36,13 @@ def test_several_runs_stand_side_by_side_in_the_current_folder(invoke, tmp_path)
     assert "FedAvg and FewFedPIT [β=0.5]" in (tmp_path / "report.html").read_text()
 
 
+def test_what_lies_in_the_current_folder_and_is_no_report_stays(invoke, tmp_path):
+    (tmp_path / "report.html").write_text("<p>of a test runner</p>")
+    result = invoke(write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=1))
+    assert isinstance(result.exception, MurmuraError) and "is not a report" in str(result.exception)
+    assert (tmp_path / "report.html").read_text() == "<p>of a test runner</p>"
+
+
 def test_out_says_where(invoke, tmp_path):
     folder = write_run(tmp_path / "a")
     assert invoke(folder, "--out", "pages/one.html").exit_code == 0

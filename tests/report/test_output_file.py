@@ -1,5 +1,7 @@
 """A file that a user asked for is there whole, or the one before it is."""
 
+import os
+
 import pytest
 
 from murmura.errors import CheckpointError, ConfigError
@@ -39,6 +41,13 @@ def test_a_place_where_no_file_can_be_is_told_before_any_work(tmp_path, place):
     ):
         pytest.fail("this is the work")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_pipe_is_left_alone(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match=r"the list cannot be written \(it is a device or a pipe"):
+        write(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_what_went_wrong_with_another_file_is_not_blamed_on_this_one(tmp_path):

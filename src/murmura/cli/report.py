@@ -55,14 +55,14 @@ def report(
     if drafts and out is None:
         fix = "Say where to, with --out: it is not for publication, as a run's report.html may be."
         raise ConfigError("a page with drafts has no place of its own", where="--drafts", fix=fix)
-    places = {"--out": out, "--markdown": markdown, "--sheet": sheet}
+    page = out or (Path(REPORT) if len(runs) > 1 else None)
+    places = {"--out": page, "--markdown": markdown, "--sheet": sheet}
     require_own({option: place for option, place in places.items() if place is not None})
     records = read_all(runs)
     rows = reports.table(records)
     which = which_is_better(rows)
     reports.show(rows, which=which)
-    page = reports.write(records, out or (runs[0] if len(records) == 1 else Path()) / REPORT, which=which, texts=drafts)
-    typer.echo(f"Report: {page}")
+    typer.echo(f"Report: {reports.write(records, page or runs[0] / REPORT, which=which, texts=drafts)}")
     if markdown is not None:
         with replacing(markdown, "the table", "--markdown") as stream:
             stream.write(reports.markdown(rows, which))

@@ -62,6 +62,8 @@ def replacing(path: Path, what: str, option: str, private: bool = False) -> Iter
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is a device or a pipe, and would be replaced")
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.replacing(path, private=private) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="")

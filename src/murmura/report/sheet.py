@@ -163,7 +163,7 @@ def _beyond(run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
         )
     if unit == "site" or at is None or at > 1:
         told.append(f"Persons with records at several sites: ε is for one {unit}, and no site sees that.")
-    if not data.get("heldout"):
+    if not data.get("heldout") or data.get("nonmember_records"):
         told.append("Records that were taken out of the private ones to measure on: no ε covers those figures.")
     return told
 
