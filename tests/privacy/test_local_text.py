@@ -1,11 +1,15 @@
+import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from murmura.errors import PrivacyError
+from murmura.generation.sampling import Sampling, filtered
 from murmura.privacy import local_text
 
 
@@ -21,10 +25,33 @@ def test_eight_documents_of_sixty_four_tokens():
     assert local_text.temperature(7.58, **bounds) == pytest.approx(3608, rel=1e-3)
 
 
-@given(st.floats(1e-3, 1e3), st.integers(1, 10_000), st.floats(-50, 0), st.floats(0.1, 50), st.integers(1, 100))
-def test_the_temperature_of_an_epsilon_keeps_within_it(target, tokens, low, high, documents):
+@given(st.floats(1e-4, 36), st.integers(1, 10_000), st.floats(-50, 0), st.floats(0.1, 50), st.integers(1, 100))
+def test_the_temperature_of_an_epsilon_keeps_within_it(each, tokens, low, high, documents):
+    """By what draws may be off, and little more."""
+    target = each * tokens * documents * (1 - 1e-12)
     hot = local_text.temperature(target, tokens, low, high, documents)
-    assert target * (1 - 1e-9) < epsilon(tokens, low, high, hot, documents) <= target
+    off = 4 * 2**-28 * math.exp(each / 2)
+    assert each - off - 1e-9 * each < epsilon(1, low, high, hot, 1) <= each - off * (1 - 1e-6)
+
+
+def chances(logits, temperature, low, high):
+    """Exactly how likely each token is to be drawn, when draws are multiples of 2⁻⁵³."""
+    ways = Sampling(temperature, clip=(low, high))
+    ends = filtered(torch.tensor(logits)[None], ways).softmax(-1).cumsum(-1, dtype=torch.float64)[0].tolist()
+    marks = [0, *(math.ceil(Fraction(end) / Fraction(ends[-1]) * 2**53) for end in ends)]
+    return [Fraction(above - below, 2**53) for below, above in itertools.pairwise(marks)]
+
+
+@pytest.mark.parametrize(("target", "size"), [(36.0, 3), (30.0, 200), (12.0, 5000), (1e-3, 5000)])
+def test_it_covers_how_tokens_are_really_drawn(target, size):
+    hot, generator = local_text.temperature(target, 1, -5.0, 5.0, 1), np.random.default_rng(0)
+    for seed in range(3):
+        one = generator.choice([-5.0, 5.0], size)
+        one[0], other = -5.0, -one
+        if seed == 0:  # the worst there is
+            one[1:], other[1:] = 5.0, -5.0
+        pairs = zip(chances(one, hot, -5.0, 5.0), chances(other, hot, -5.0, 5.0), strict=True)
+        assert max(abs(math.log(this) - math.log(that)) for this, that in pairs) <= target
 
 
 def test_it_bounds_what_clipped_logits_can_do():
@@ -54,6 +81,8 @@ def test_it_bounds_what_clipped_logits_can_do():
         (lambda: local_text.temperature(4.1, 1, 0.0, 5e-324, 1), "logits clipped to [0.0, 5e-324]"),
         (lambda: local_text.temperature(1.0, 9, -1, 1, 0), "a site with 0 documents. Count"),
         (lambda: local_text.temperature(math.inf, 9, -1, 1, 1), "ε = inf. Ask for a positive"),
+        (lambda: local_text.temperature(60.0, 1, -1, 1, 1), "ε = 60 for 1 tokens. Ask for 1e-06 to 36 a token"),
+        (lambda: local_text.temperature(1e-3, 9, -1, 1, 1000), "ε = 0.001 for 9000 tokens. Ask for 1e-06"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, told):

@@ -19,6 +19,7 @@ from murmura.errors import ConfigError, PrivacyError
 from murmura.generation.sampling import Sampling
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.entropy import Entropy
+from murmura.privacy.local_text import VOCABULARY
 from murmura.progress import bar
 from murmura.synthesis.prompts import Wording, unbroken
 from murmura.training.batch import collate, micro_batches
@@ -73,12 +74,14 @@ def paraphrased(
         entropy: what draws the tokens: whoever could draw the same would know more of the logits than ε allows.
 
     Raises:
-        PrivacyError: the entropy is no secret.
+        PrivacyError: the entropy is no secret, or the model has more tokens than ε is for.
         ConfigError: the prompt is too long for the model.
     """
     if not entropy.is_secret:
         fix = "Draw them by OSEntropy()."
         raise PrivacyError("paraphrases whose tokens are drawn from a known seed protect nothing", fix=fix)
+    if len(runtime.tokenizer) > VOCABULARY // 2:  # half of it is more than a model may have beside them
+        raise PrivacyError(f"ε is for models of {VOCABULARY // 2} tokens at most", fix="Name another paraphraser.")
     wording = Wording(runtime.tokenizer)
     room = sys.maxsize if runtime.context is None else runtime.context - how.tokens
     if len(runtime.prompt_ids(wording.prompt(""))) > room:

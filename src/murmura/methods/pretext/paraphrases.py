@@ -73,8 +73,13 @@ def plan(config: PretextConfig) -> str:
 
 
 def guarantee(config: PretextConfig) -> Guarantee:
-    """The ε of a site's texts, however the server behaves."""
+    """The ε of a site's texts, however the server behaves.
+
+    Raises:
+        PrivacyError: it is none that tokens can be drawn with.
+    """
     assert config.epsilon is not None, "the options need it"
+    local_text.temperature(config.epsilon, config.paraphrase_tokens, 0.0, 1.0, documents=config.texts_per_site)
     return Guarantee("site", None, ACCOUNTANT, plan(config), config.epsilon)
 
 
