@@ -211,6 +211,23 @@ def test_what_cannot_be_averaged_is_left_out(calls):
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
+        ({"accuracy": 5.0, "accuracy_n": 10}, "'accuracy' is not from 0 to 1"),
+        ({"choice_accuracy": -0.1}, "'choice_accuracy' is not from 0 to 1"),
+        ({"preference_accuracy": 0.5, "preference_accuracy_n": 0}, "'preference_accuracy_n' is no number of them"),
+    ],
+)
+def test_a_share_that_is_none_is_left_out(calls, lie, why):
+    """An interval is told with the mean, which what is no share has none of."""
+    own = {"accuracy": 0.5, "accuracy_n": 2, "choice_accuracy": 1.0, "preference_accuracy": 0.5}
+    fleet = fleet_of(lambda site, ask: Reply(site, {"figures": own | (lie if site == "b" else {})}))
+    figures = monitor_of(attacks=False).measure(GLOBAL, fleet, personal=["a", "b"])
+    assert {name: figures[name] for name in own} == own
+    assert any(f"site b to 'assess' is left out: {why}" in one for one in fleet.events)
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
         ({"rouge": -9.0}, "'rouge' is not from 0 to 1"),
         ({"exact": 1.5}, "'exact' is not from 0 to 1"),
         ({"prefix": -1.0}, "'prefix' is not from 0 to 96"),

@@ -185,6 +185,7 @@ def interval(share: float, n: float) -> tuple[float, float]:
     """
     from scipy.stats import binomtest
 
-    trials, hits = int(n), round(share * int(n), 6)
+    trials = int(n)
+    hits = min(max(round(share * trials, 6), 0), trials)  # a share that is a sum may be beyond its ends by its rounding
     low, high = (binomtest(whole(hits), trials).proportion_ci(method="wilson") for whole in (math.floor, math.ceil))
     return float(low.low), float(high.high)

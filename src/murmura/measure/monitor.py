@@ -14,11 +14,13 @@ from murmura.errors import RunError
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import misfit
+from murmura.federation.wire.well_formed import is_count
 from murmura.measure import heldout
 from murmura.measure.canaries import Canaries
 from murmura.measure.catalogue import described
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet, Figures
+from murmura.measure.figure import SHARE
 from murmura.measure.membership import Nonmembers
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
@@ -36,6 +38,7 @@ UNLIKE = (
 )
 
 
+_ROUNDING = 1e-9  # of a share that is a sum of such
 _CONTINUED = ("rouge", "exact", "prefix")  # what a site says of what its records were completed with
 
 
@@ -254,7 +257,15 @@ def _without_figures(reply: Reply) -> str | None:
     figures = reply.fields.get("figures")
     if not isinstance(figures, Mapping):
         return "it has no table of figures"
-    return None if isinstance(figures.get("heldout_loss") or 0.0, int | float) else "its held-out loss is no number"
+    if not isinstance(figures.get("heldout_loss") or 0.0, int | float):
+        return "its held-out loss is no number"
+    for one in described(figures):  # a share is told with its interval, which others have none of
+        value, many = figures.get(one.key), figures.get(f"{one.key}_n")
+        if one.unit is SHARE and isinstance(value, int | float) and not -_ROUNDING <= value <= 1 + _ROUNDING:
+            return f"'{one.key}' is not from 0 to 1"
+        if many is not None and not is_count(many, 1):
+            return f"'{one.key}_n' is no number of them"
+    return None
 
 
 def _unmeasured(fields: Payload, most: int, longest: int) -> str | None:

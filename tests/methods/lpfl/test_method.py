@@ -165,7 +165,9 @@ def test_a_site_that_has_only_annotated_has_no_model_of_its_own_to_measure(llama
     assert set(assessed) == {"site-0"}
 
 
-@pytest.mark.parametrize("fields", [{}, {"annotated": 2}, {"annotated": 2, "left": 0, "right": "all"}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"annotated": 2}, *({"annotated": 2, "left": 0, "right": right} for right in ("all", 3))]
+)
 def test_what_cannot_be_counted_of_annotating_is_left_out(llama, tokenizer, tmp_path, fields):
     world = World(llama, tokenizer, tmp_path, config(), engine=lying(LocalEngine, {"annotate": fields})).lead()
     assert [row.get("annotated") for row in world.rows] == [None, 6, 6, None]

@@ -244,7 +244,10 @@ class LPFL(Averaging):
 
 def _unlike(reply: Reply) -> str | None:
     """Why what a site says of its annotating cannot be added up; None where it can."""
-    return misfit(reply.fields, {"annotated": 0, "left": 0} | ({"right": 0} if "right" in reply.fields else {}))
+    like = {"annotated": 0, "left": 0} | ({"right": 0} if "right" in reply.fields else {})
+    if why := misfit(reply.fields, like):
+        return why
+    return "more are right than it annotated" if reply.fields.get("right", 0) > reply["annotated"] else None
 
 
 def _annotate(runtime: ModelRuntime, records: Sequence[Any], count: int) -> None:
