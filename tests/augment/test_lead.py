@@ -87,6 +87,19 @@ def test_records_are_chosen_once_or_every_so_many_rounds(make):
     assert [round for round in range(1, 4) if make(every=1).strategy.config.is_due(round)] == [1, 2, 3]
 
 
+def test_a_site_that_has_not_kept_the_round_is_given_its_records_again(make, server, tmp_path):
+    lead = make()
+    lead.lost(server, ["a"])  # of the round before training
+    lead.before(server, Fleet(answering=["a", "b"]), 1)
+    lead.lost(server, ["a", "silent"])
+    assert "these sites have not kept their public records: a; they are asked again" in server.events[-1]
+    lead.before(server, fleet := Fleet(answering=["a", "b"]), 2)
+    assert fleet.asked[0][1].keys() == {"a"} and told(tmp_path)[-1]["sites"].keys() == {"a", "b"}
+    lead.lost(server, ["b"])  # which has kept the round in which it took them
+    lead.before(server, fleet := Fleet(answering=["a", "b"]), 3)
+    assert fleet.asked == []
+
+
 def test_sites_are_sent_their_records_and_the_run_tells_of_it(make, pool, server, tmp_path):
     fleet = Fleet()
     make(domain="code").before(server, fleet, 1)

@@ -76,6 +76,14 @@ def test_a_site_that_was_away_has_records_written_when_it_answers_again():
         strategy.before(server, fleet, round)
         asked.append(list(fleet.asked))
     assert asked == [["a", "b"], [], ["a"], ["a"], ["a", "b"], []]
+    fleet.asked = []
+    strategy.lost(server, ["a"])  # which had them written in an earlier round, and kept that
+    strategy.before(server, fleet, 7)
+    assert fleet.asked == []
+    for round in (9, 10, 11):
+        strategy.before(server, fleet, round)
+        strategy.lost(server, ["a"] if round < 11 else [])
+        assert fleet.asked == (["a", "b"] if round == 9 else ["a"])
 
 
 def test_two_instructions_and_one_record_are_shown_and_tokens_are_drawn():

@@ -39,6 +39,7 @@ class Augmentation:
     def __init__(self, strategy: FromPool, pool: Pool, folder: RunFolder) -> None:
         self.strategy, self.pool, self._folder = strategy, pool, folder
         self._identity = strategy.identity(pool)
+        self._taken: set[str] = set()  # sites that have taken theirs in this round
 
     def before(self, server: Server, fleet: Fleet, round: int) -> None:
         """What comes before the method in a round (``Server.opening``). A round that is repeated repeats it.
@@ -46,6 +47,7 @@ class Augmentation:
         Raises:
             RunError: too few sites answer.
         """
+        self._taken.clear()
         kept = server.store.setdefault(_KEPT, {"pool": self._identity, "selections": []})
         selections = [TypeAdapter(PublicSelection).validate_python(one) for one in kept["selections"]]
         if self.strategy.config.is_due(round):
@@ -58,6 +60,14 @@ class Augmentation:
         self._folder.write(names.AUGMENT, selections)
         if selections[-1].coverage is not None:
             server.note("coverage", selections[-1].coverage)
+
+    def lost(self, server: Server, sites: Sequence[str]) -> None:
+        """Of sites that have not kept a round, those that took public records in it have none, should they come back
+        (``Server.losing``)."""
+        if gone := [site for site in sites if site in self._taken]:
+            last = server.store[_KEPT]["selections"][-1]
+            last["sites"] = {site: one for site, one in last["sites"].items() if site not in gone}
+            server.event(f"these sites have not kept their public records: {', '.join(gone)}; {self._then(server)}")
 
     def require_same_pool(self, server: Server) -> None:
         """Refuse to go on with another pool, or another index of it, than the run was begun with.
@@ -144,6 +154,7 @@ class Augmentation:
         except RunError:
             if config.is_due(round):
                 raise
+        self._taken |= taken
         if config.dedup == "all":
             rows = [torch.from_numpy(one.rows) for site, one in chosen.items() if site in taken]
             server.store[_GIVEN] = torch.cat([torch.zeros(0, dtype=torch.int64) if before is None else before, *rows])

@@ -5,7 +5,7 @@ Nothing of it leaves. FedDCA's authors show two instructions for a new one, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from murmura.augment.config import WRITER, AugmentConfig
@@ -76,6 +76,10 @@ class SelfInstruct(Strategy):
     asks: ClassVar[tuple[str, ...]] = ("write",)
     private: ClassVar[str] = "the records themselves, which are shown at the site to the model that writes"
 
+    def __init__(self, config: AugmentConfig) -> None:
+        super().__init__(config)
+        self._new: list[str] = []  # sites that have had records written in this round
+
     @property
     def warning(self) -> str:
         return (
@@ -97,6 +101,7 @@ class SelfInstruct(Strategy):
         Raises:
             RunError: too few sites answer.
         """
+        self._new = []
         kept: list[str] = server.store.setdefault(_WRITTEN, [])
         due = self.config.is_due(round)
         if due:
@@ -112,7 +117,14 @@ class SelfInstruct(Strategy):
         except RunError:
             if due:  # later it is about sites that have missed this, and that one does so again stops no run
                 raise
+        self._new = kept[before:]
         server.tell(
             f"{len(kept) - before} sites have had records written after their own, at most {self.config.records} each "
             "(Self-Instruct), and train on these too; none of them is public, and none has left its site"
         )
+
+    def lost(self, server: Server, sites: Sequence[str]) -> None:
+        """Sites that have not kept the round in which they had records written have none, should they come back
+        (``Server.losing``), and are asked again."""
+        gone = set(self._new).intersection(sites)
+        server.store[_WRITTEN] = [site for site in server.store.get(_WRITTEN, []) if site not in gone]

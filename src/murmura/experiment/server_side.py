@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -241,6 +242,7 @@ def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFol
     if pool is None:
         written = SelfInstruct(options)
         server.opening = lambda round: written.before(server, fleet, round)
+        server.losing = partial(written.lost, server)
         return None
     withheld = asking(pool, part.evaluation_set.subjects)
     if len(withheld):
@@ -251,4 +253,5 @@ def _augmentation(part: ServerPart, server: Server, fleet: Fleet, folder: RunFol
         withheld = np.union1d(withheld, part.shared_out)
     augmentation = Augmentation(choosing(options, withheld, str(server.runtime.device)), pool, folder)
     server.opening = lambda round: augmentation.before(server, fleet, round)
+    server.losing = partial(augmentation.lost, server)
     return augmentation

@@ -55,6 +55,8 @@ class Server:
         arriving: is called with each round's number before anything else of the round; None: nobody comes and goes.
         opening: is called with each round's number before the method works on it, as a part of that round; None:
             nothing comes before the method.
+        losing: is given the sites that have not kept a round, before it is saved: should they come back, then with what
+            they had before it; None: the method and what comes before it expect nothing of their stores.
         following: is given all rounds as they are published, when another one is saved; None: nobody follows.
         closing: is called when the method is done with the last round, as a part of it; None: nothing comes after.
     """
@@ -84,6 +86,7 @@ class Server:
         self.arriving: Callable[[int], None] | None = None
         self.opening: Callable[[int], None] | None = None
         self.closing: Callable[[], None] | None = None
+        self.losing: Callable[[Sequence[str]], None] | None = None
         self.following: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
@@ -437,6 +440,8 @@ class Server:
     def _keep(self, missing: Sequence[str]) -> None:
         """Note who has kept the round. A site that began an adapter of its own and has not kept it begins again."""
         self._known.update(set(self._fleet.taking_part).difference(missing))
+        if missing and self.losing is not None:
+            self.losing(missing)
         if _STARTED in self.store:
             lost = set(missing).difference(self._begun)
             self.store[_STARTED] = [site for site in self.store[_STARTED] if site not in lost]
