@@ -58,6 +58,14 @@ def test_whoever_looks_for_a_column_is_told_of_the_kind_the_encoding_and_the_oth
     assert check(path, *labelled, "--field", "label=größe").exit_code == 0
 
 
+def test_a_column_that_is_not_read_may_be_called_anything(check, tmp_path):
+    path = tmp_path / "notes.csv"
+    path.write_bytes("instruction;output;Prüfer\na;b;c\n".encode("cp1252"))
+    done = check(path)
+    assert done.exit_code == 0, done.output
+    assert "columns that are not read: 'Pr\\udcfcfer'" in done.stdout
+
+
 def test_a_field_may_be_left_out(check, tmp_path):
     path = write_lines(tmp_path / "site.jsonl", [GOOD | {"input": 3}])
     assert check(path).exit_code == 1

@@ -57,6 +57,7 @@ def test_a_text_that_is_an_option_is_never_read_as_a_place(jsonl):
         ({"options": [True, False]}, "'options' is of type bool"),
         ({"answer": None}, "record without 'answer'"),
         ({"answer": 2}, "'answer' is none of the 2 options"),
+        ({"answer": "1" * 5000}, "'answer' is none of the 2 options"),
         ({"answer": -1}, "'answer' is none of the 2 options"),
         ({"answer": 0.5}, "'answer' is none of the 2 options"),
         ({"answer": float("inf")}, "'answer' is none of the 2 options"),

@@ -1,5 +1,7 @@
 """Nothing in a folder of sites goes unread without a word."""
 
+import os
+
 import pytest
 
 from murmura.data.folder import entries, site_files
@@ -72,6 +74,11 @@ def test_what_systems_leave_behind_is_nobodys_file(folder, capsys):
 def test_a_packed_file_and_a_plain_one_of_one_site_are_refused(folder):
     with pytest.raises(DataError, match=r"'west\.csv' and 'west\.jsonl\.gz' both name the site 'west'"):
         site_files(folder("west.csv", "west.jsonl.gz"))
+
+
+def test_a_name_that_is_no_text_is_told(folder):
+    with pytest.raises(DataError, match=r"the name of this file is not in UTF-8\. Rename it"):
+        site_files(folder(os.fsdecode("müd.csv".encode("latin-1"))))
 
 
 def test_a_folder_of_nothing_but_what_cannot_be_read(folder):

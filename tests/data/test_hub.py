@@ -77,6 +77,15 @@ def test_a_missing_column_and_a_missing_split(hub):
         load_records("openai/gsm8k", Instruction, fields=FIELDS, split="dev")
 
 
+def test_files_that_do_not_fit_together_are_told(hub, monkeypatch):
+    def load_dataset(*_, **__):
+        raise datasets.exceptions.DatasetGenerationError("the second file has other columns")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(DataError, match=r"cannot be loaded, split 'train' \(the second file has other columns\)"):
+        load_records("openai/gsm8k", Instruction, fields=FIELDS)
+
+
 def test_offline_the_message_says_what_to_do(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(DataError) as error:

@@ -1,4 +1,5 @@
 import importlib.util
+import json
 import shutil
 
 import pytest
@@ -7,6 +8,7 @@ from transformers import XLMConfig, XLMWithLMHeadModel
 
 from murmura import models
 from murmura.errors import ModelError
+from murmura.experiment.skeleton import config_and_tokenizer
 from tests.conftest import make_bert, make_llama
 
 
@@ -67,6 +69,24 @@ def test_a_broken_file_is_an_error_of_ours(llama_folder, tmp_path):
         file.truncate(1000)
     with pytest.raises(ModelError, match="cannot be loaded"):
         models.load(str(tmp_path / "model"), "causal", device="cpu")
+
+
+def test_whatever_transformers_fails_with_is_an_error_of_ours(llama_folder, tmp_path):
+    """A library that is not here, a pointer in the place of a file, a tokenizer of another version."""
+    quantised, pointer, odd = (shutil.copytree(llama_folder, tmp_path / name) for name in ("gptq", "lfs", "odd"))
+    config = json.loads((quantised / "config.json").read_text())
+    (quantised / "config.json").write_text(
+        json.dumps(config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    )
+    (pointer / "model.safetensors").unlink()
+    (pointer / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
+    core = json.loads((odd / "tokenizer.json").read_text())
+    (odd / "tokenizer.json").write_text(json.dumps(core | {"model": {"type": "of tomorrow"}}))
+    for folder in (quantised, pointer, odd):
+        with pytest.raises(ModelError, match=r"cannot be loaded as a causal language model: ."):
+            models.load(str(folder), "causal", device="cpu")
+    with pytest.raises(ModelError, match="config and tokenizer of"):
+        config_and_tokenizer(str(odd))
 
 
 def test_a_missing_pad_token_becomes_the_end_token_and_the_side_stays(llama, tokenizer, tmp_path):

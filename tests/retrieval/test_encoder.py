@@ -66,6 +66,14 @@ def test_the_model_is_loaded_when_it_is_needed(tmp_path):
         encoder.embed(["fever"])
 
 
+def test_weights_that_were_cut_short_are_an_error_of_ours(folder, tmp_path):
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    with (broken / "model.safetensors").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(ModelError, match=r"broken: cannot be loaded as a sentence encoder"):
+        Encoder(str(broken), device="cpu").embed(["fever"])
+
+
 def test_a_fingerprint_is_of_weights_vocabulary_and_pooling(folder, tokenizer, tmp_path):
     from sentence_transformers import SentenceTransformer
 

@@ -3,8 +3,10 @@ its function, so that help is instant."""
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
+import sys
 from typing import Annotated, Any, Literal
 
 import typer
@@ -143,4 +145,6 @@ def murmura(
 ) -> None:
     """Fine-tune a language model across many owners' few, private examples, and measure what it costs and leaks."""
     os.environ[LOG_FORMAT] = log
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what files hold, and are called, need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")
     settle()  # before torch is imported

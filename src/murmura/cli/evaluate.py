@@ -8,6 +8,8 @@ import typer
 
 from murmura.cli.of_run import Run
 
+_DEFAULT = "Default: with the experiment's own tasks as there, else"
+
 
 def evaluate(
     run: Run,
@@ -20,18 +22,16 @@ def evaluate(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Ask at most this many questions of each task.")
+        int | None,
+        typer.Option("--limit", min=1, help=f"Ask at most this many questions of each task. {_DEFAULT} all."),
     ] = None,
     few_shot: Annotated[
         int | None,
-        typer.Option("--few-shot", min=0, help="Answered questions shown before each. Default: each task's own."),
+        typer.Option("--few-shot", min=0, help=f"Answered questions shown before each. {_DEFAULT} each task's own."),
     ] = None,
     form: Annotated[
         Literal["plain", "template"] | None,
-        typer.Option(
-            "--form",
-            help="plain: as the harness asks; template: in the run's template. Default: the experiment's, or plain.",
-        ),
+        typer.Option("--form", help=f"plain: as the harness asks; template: in the run's template. {_DEFAULT} plain."),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give up earlier figures of tasks that were asked otherwise.")

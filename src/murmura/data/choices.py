@@ -20,6 +20,7 @@ _LIST = (
     'Write a JSON list, such as ["yes", "no"], or name a column for each option in evaluation.choices.option_columns'
 )
 _TRUTH = {"false": 0, "true": 1}
+_DIGITS = 10  # of no place; Python refuses to read thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _place(values: Mapping[str, Any], column: str, options: Sequence[str]) -> in
             return list(options).index(told)
         if told.casefold() in _TRUTH and len(options) == 2:
             return _TRUTH[told.casefold()]
-        place = int(told) if told.isascii() and told.isdigit() else None
+        place = int(told) if told.isascii() and told.isdigit() and len(told) < _DIGITS else None
     elif isinstance(answer, bool):
         place = int(answer) if len(options) == 2 else None
     elif isinstance(answer, int | float) and math.isfinite(answer) and answer == int(answer):

@@ -113,6 +113,10 @@ def _is_like(entry: Path, patterns: Sequence[str]) -> bool:
 def _by_site(files: Sequence[Path], folder: str | Path) -> dict[str, Path]:
     sites: dict[str, Path] = {}
     for file in sorted(files, key=lambda entry: (stem(entry), entry.name)):
+        try:
+            file.name.encode()
+        except UnicodeEncodeError:
+            raise DataError("the name of this file is not in UTF-8", where=str(file), fix="Rename it.") from None
         twin = sites.setdefault(stem(file).casefold(), file)
         if twin != file:
             what = f"'{twin.name}' and '{file.name}' both name the site '{stem(file)}'"

@@ -37,7 +37,7 @@ def config_and_tokenizer(name: str) -> tuple[Any, Any]:
     try:
         with quiet():
             return AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, RecursionError) as error:
+    except Exception as error:  # whatever a library, or a file of somebody's own, does
         what = f"config and tokenizer of '{name}' are unavailable ({line(error).rstrip('.')})"
         if is_folder:
             raise ModelError(what) from error
@@ -60,7 +60,7 @@ def skeleton_of(name: str, config: Any, kind: Kind) -> Any:
     try:
         with torch.device("meta"), quiet():
             return auto.from_config(config)
-    except (ValueError, RuntimeError) as error:
+    except Exception as error:  # as above
         raise ModelError(f"cannot be built as a {KINDS[kind]} ({line(error)})", where=name) from error
 
 

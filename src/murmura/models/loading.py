@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from murmura.errors import ModelError
+from murmura.errors import ModelError, MurmuraError
 from murmura.models.locate import locate
 from murmura.models.quiet import line, quiet
 
@@ -59,7 +59,6 @@ def load(
         ModelError: Unavailable, not loadable for this task, or lacking a part that is asked for.
     """
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoTokenizer
 
     place = device_of(device)
@@ -72,7 +71,9 @@ def load(
             kind_of_model = _task(found.folder, task)
             model = _weights(found.folder, kind_of_model, numbers, place, quantization)
             tokenizer = AutoTokenizer.from_pretrained(found.folder)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except MurmuraError:
+        raise
+    except Exception as error:  # whatever a library, or a file of somebody's own, does
         raise ModelError(f"cannot be loaded as a {task} language model: {line(error)}", where=name) from error
     padded(tokenizer, name)
     if kind_of_model == "causal" and model.generation_config.pad_token_id is None:

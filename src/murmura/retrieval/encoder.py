@@ -128,11 +128,14 @@ class Encoder:
         from sentence_transformers import SentenceTransformer
 
         from murmura.models import resolve
-        from murmura.models.quiet import quiet
+        from murmura.models.quiet import line, quiet
 
         place = resolve(self.name)
-        with quiet():
-            return SentenceTransformer(str(place), device=self._device)
+        try:
+            with quiet():
+                return SentenceTransformer(str(place), device=self._device)
+        except Exception as error:  # whatever a library, or a file of somebody's own, does
+            raise ModelError(f"cannot be loaded as a sentence encoder: {line(error)}", where=self.name) from error
 
 
 def dimension_of(name: str) -> int | None:

@@ -64,7 +64,7 @@ def test_labels_are_words_or_their_places_in_the_given_order():
     assert FPB(words).checked(Labelled("text", "Neutral"), COLUMNS).label == "neutral"
     assert TFNS(places).checked(Labelled("text", "1"), COLUMNS).label == "positive"
     assert TFNS(places).checked(Labelled("text", "negative"), COLUMNS).label == "negative"
-    for config, label in ((words, "1"), (places, "3"), (places, "²"), (words, "good")):
+    for config, label in ((words, "1"), (places, "3"), (places, "²"), (places, "1" * 5000), (words, "good")):
         with pytest.raises(BadValueError, match="'label' is none of negative, neutral, positive") as caught:
             TFNS(config).checked(Labelled("text", label), COLUMNS)
         assert "evaluation.benchmarks.tfns.labels = " in caught.value.fix

@@ -69,8 +69,8 @@ class Sentiments(Benchmark[SentimentConfig]):
 
     def checked(self, question: Labelled, columns: Mapping[str, str]) -> Labelled:
         label, order = question.label.casefold(), self.config.labels
-        if order is not None and label.isascii() and label.isdigit() and int(label) < len(order):
-            label = order[int(label)]
+        if order is not None and label in (places := [str(place) for place in range(len(order))]):
+            label = order[places.index(label)]
         if label not in LABELS:
             what = f"'{columns['label']}' is {'empty' if not label else 'none of ' + ', '.join(LABELS)}"
             raise BadValueError(
