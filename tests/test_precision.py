@@ -10,7 +10,15 @@ import torch
 from torch import nn
 
 from murmura import precision
-from murmura.precision import gpu_multiplies, in_bfloat16, is_native, processor_multiplies, products, slowdown
+from murmura.precision import (
+    gpu_multiplies,
+    in_bfloat16,
+    is_native,
+    processor_multiplies,
+    products,
+    slowdown,
+    with_float64,
+)
 
 AVX2 = {"fma", "avx2", "avx_vnni"}
 COOPER_LAKE = AVX2 | {"avx512f", "avx512bw", "avx512_vnni", "avx512_bf16"}
@@ -63,6 +71,10 @@ def test_gpus_do_from_ampere_on(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: {"cuda:1": (7, 5)}.get(device, (9, 0)))
     assert [is_native(device) for device in ("cuda", "cuda:0", "cuda:1", "cuda:5")] == [True, True, False, True]
+
+
+def test_what_a_device_without_float64_cannot_hold_is_on_the_processor():
+    assert [with_float64(torch.device(one)).type for one in ("mps", "cuda", "cpu")] == ["cpu", "cuda", "cpu"]
 
 
 def test_other_devices_do_not():

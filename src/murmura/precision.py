@@ -29,6 +29,13 @@ _CAPPED = {"sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2", "avx512_core", "a
 _ROWS, _WIDTH = 32, 576  # of the product that is tried
 
 
+def with_float64(device: torch.device) -> torch.device:
+    """The device, or the processor where that has no float64, as Apple's GPUs have none."""
+    import torch
+
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 def in_bfloat16(asked: str, device: torch.device | str) -> bool:
     """Whether an option of this value has a device multiply in bfloat16."""
     return asked == "bfloat16" or (asked == "auto" and is_native(str(device)))

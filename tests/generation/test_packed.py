@@ -45,6 +45,20 @@ def test_a_processor_whose_operations_take_no_bfloat16_is_not_asked_for_them(wei
 
 
 @torch.no_grad()
+def test_weights_in_float16_are_multiplied_in_bfloat16_where_that_is_asked_for():
+    if not packed.multiplies_bfloat16():
+        pytest.skip("this processor's operations take no bfloat16")
+    layer, x = nn.Linear(24, 8, dtype=torch.float16), torch.randn(3, 24, dtype=torch.float16)
+    expected = layer.float()(x.float())
+    layer.half()
+    with products_in(nn.Sequential(layer)):
+        assert "forward" not in vars(layer)
+    with products_in(nn.Sequential(layer), torch.bfloat16):
+        assert "forward" in vars(layer)
+        torch.testing.assert_close(layer(x).float(), expected, atol=0.05, rtol=0.05)
+
+
+@torch.no_grad()
 def test_any_shape_of_input_and_a_bias():
     layer = nn.Linear(24, 8)
     inputs = [torch.randn(24), torch.randn(3, 24), torch.randn(2, 5, 24), torch.randn(5, 2, 24).transpose(0, 1)]

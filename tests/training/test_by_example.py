@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention as attention
 
 from murmura.errors import ModelError
 from murmura.training import by_example
@@ -35,6 +36,18 @@ def test_each_record_has_the_gradient_that_it_has_alone(bank):
     torch.testing.assert_close(found, one_by_one(bank, records), atol=1e-6, rtol=1e-4)
     assert found.shape == (6, bank.size)
     assert not torch.allclose(found, example_gradients(bank, records, 1, TRAINING), atol=1e-3)
+
+
+def test_attention_of_short_records_is_that_of_training(bank, monkeypatch):
+    seen = set()
+
+    def watched(query, *args, **options):
+        seen.add(query.dtype)
+        return attention(query, *args, **options)
+
+    monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", watched)
+    example_gradients(bank, items(2), 0, LocalTraining(precision="bfloat16"))
+    assert seen == {torch.float32}
 
 
 def test_the_first_token_of_a_record_counts_where_a_masked_model_predicts_it(bert):

@@ -105,6 +105,18 @@ def test_a_head_that_does_more_than_project_takes_the_long_way(make):
     assert mean_loss(model, chosen) == pytest.approx(model(**hf_batch(chosen)).loss.item(), abs=1e-5)
 
 
+@pytest.mark.parametrize("make", [gemma2, cohere])
+def test_the_long_way_makes_logits_where_they_are_asked_for_alone(make):
+    model, (ids, labels) = built(make), collate(items(4), CPU)
+    head, places = Head(model), torch.tensor([2, 5, 5, 3])
+    whole, seen = model(input_ids=ids).logits, []
+    model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
+    found = head.logits_behind(ids, places)
+    torch.testing.assert_close(found, whole[torch.arange(4), places])
+    head.token_nll(ids, labels)
+    assert seen == [3, int((labels[:, 1:] >= 0).any(0).sum())] and seen[1] < ids.shape[1]
+
+
 def test_plain_heads_take_the_short_way(in_chunks_of_three, llama, gpt2):
     chosen = items(4)
     for model in (llama, gpt2, built(phi)):

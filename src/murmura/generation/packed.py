@@ -33,7 +33,7 @@ def products_in(model: nn.Module, dtype: torch.dtype | None = None) -> Iterator[
         with torch.autocast(device, dtype, enabled=dtype not in (None, first.dtype)):
             yield
         return
-    changed = [module for module in model.modules() if _is_plain(module) and "forward" not in vars(module)]
+    changed = [module for module in model.modules() if _is_plain(module, dtype) and "forward" not in vars(module)]
     try:
         for module in changed:
             module.forward = _product(module, dtype)
@@ -56,13 +56,14 @@ def multiplies_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _is_plain(module: nn.Module) -> bool:
+def _is_plain(module: nn.Module, dtype: torch.dtype | None) -> bool:
     if not (type(module) is nn.Linear or is_conv1d(module)):
         return False
     weight: Any = module.weight
-    if weight.device.type != "cpu":
+    if weight.device.type != "cpu" or not weight.is_floating_point():
         return False
-    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and multiplies_bfloat16())
+    kind = dtype or weight.dtype
+    return kind == torch.float32 or (kind == torch.bfloat16 and multiplies_bfloat16())
 
 
 def _product(module: Any, dtype: torch.dtype | None) -> Callable[[torch.Tensor], torch.Tensor]:

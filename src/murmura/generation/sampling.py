@@ -64,15 +64,17 @@ def choose(logits: torch.Tensor, sampling: Sampling | None, draws: torch.Tensor 
     Args:
         logits: [rows, vocabulary].
         sampling: None takes the likeliest token.
-        draws: float64 [rows] in [0, 1), a number for each row. The token is where the cumulative probability, in the
-            vocabulary's order, first exceeds it; so it depends on the row's own logits and number and on nothing else.
-            Of logits without probabilities, as some that are not numbers leave none, it is what is taken without draws.
+        draws: float64 [rows] in [0, 1), a number for each row, on the device where tokens are drawn. The token is where
+            the cumulative probability, in the vocabulary's order, first exceeds it; so it depends on the row's own
+            logits and number and on nothing else. Of logits without probabilities, as some that are not numbers leave
+            none, it is what is taken without draws.
 
     Returns:
         int64 [rows].
     """
     if sampling is None or draws is None:
         return logits.argmax(-1)
+    logits = logits.to(draws.device)
     probabilities = filtered(logits.float(), sampling).softmax(-1)
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     # Where rounding puts the product at the very end, the last token with any probability is meant.

@@ -14,6 +14,7 @@ from murmura.generation.decoder import Decoder, Lockstep, Text, decoder_for
 from murmura.generation.ending import Draft, Ending, end_tokens
 from murmura.generation.packed import products_in
 from murmura.generation.sampling import Numbers, Sampling, choose
+from murmura.precision import with_float64
 from murmura.progress import bar
 from murmura.training.bank import Bank
 
@@ -98,7 +99,7 @@ def _written(
         draws = None
         if sampling is not None:
             drawn = [text.draws[len(text.draft.ids)] for text in going]
-            draws = torch.tensor(drawn, dtype=torch.float64, device=device)
+            draws = torch.tensor(drawn, dtype=torch.float64, device=with_float64(device))
         for text, token in zip(going, choose(logits, sampling, draws).tolist(), strict=True):
             text.draft.add(token)
         yield from decoder.leave()

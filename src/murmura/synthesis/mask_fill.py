@@ -11,6 +11,7 @@ import torch
 
 from murmura.errors import ConfigError, ModelError
 from murmura.generation.sampling import Sampling, choose
+from murmura.precision import with_float64
 from murmura.progress import bar, phase
 from murmura.streams import Stream
 from murmura.training.batch import collate, micro_batches
@@ -96,10 +97,12 @@ class MaskFill:
             draft.labels = [-100] * len(draft.ids)
             draft.labels[place] = own
         device = self._never.device
-        draws = torch.tensor(numbers, dtype=torch.float64, device=device)
+        draws = torch.tensor(numbers, dtype=torch.float64, device=with_float64(device))
 
         def drawn(logits: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-            return choose(logits.index_fill(1, self._never, float("-inf")), self._sampling, draws[which])
+            return choose(
+                logits.index_fill(1, self._never, float("-inf")), self._sampling, draws[which.to(draws.device)]
+            )
 
         [tokens], _ = self._head.measured(*collate(drafts, device), [drawn])
         for draft, place, token in zip(drafts, places, tokens.tolist(), strict=True):

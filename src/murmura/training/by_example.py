@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from murmura.precision import products
+from murmura.training.attention import short_in_float32
 from murmura.training.bank import Bank, Factor
 from murmura.training.batch import Sequenced, collate, micro_batches
 from murmura.training.config import LocalTraining
@@ -73,10 +74,11 @@ def example_gradients(bank: Bank, items: Sequence[Sequenced], slot: int, trainin
             return bank.head.token_nll(ids, labels, shares)[0]
 
     slots = torch.full((len(items),), slot)
-    for group, gradients in by_example(bank, items, slots, loss, bank.per_pass(training.tokens_per_pass)):
-        rows = torch.tensor(group, device=bank.device)
-        for entry, gradient in zip(bank.manifest, gradients, strict=True):
-            found[rows, entry.start : entry.stop] = gradient.flatten(1)
+    with short_in_float32(bank.device):
+        for group, gradients in by_example(bank, items, slots, loss, bank.per_pass(training.tokens_per_pass)):
+            rows = torch.tensor(group, device=bank.device)
+            for entry, gradient in zip(bank.manifest, gradients, strict=True):
+                found[rows, entry.start : entry.stop] = gradient.flatten(1)
     return found
 
 

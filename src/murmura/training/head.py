@@ -7,6 +7,7 @@ hidden states is formed part by part in the forward pass, and the logits are dro
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ class Head:
         self.is_linear = isinstance(self.project, nn.Linear)
         self.is_direct = self.backbone is not None and self.project is not None and self._agrees()
         self.frozen: FrozenLayers | None = None
+        # Whether the model can be told at which places to make logits.
+        self._selects = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @torch.no_grad()
     def _agrees(self) -> bool:
@@ -74,7 +77,7 @@ class Head:
         An adapter's layer expects a batch's rows, not the label positions that are picked out of them.
         """
         if any(name.partition(".")[0] in HEADS for name in names):
-            self.is_direct = False
+            self.is_direct = self._selects = False
 
     def predicted(self, labels: Sequence[int]) -> int:
         """How many of a record's labelled tokens have a loss: a decoder cannot predict the first token."""
@@ -169,10 +172,14 @@ class Head:
         Returns:
             [rows, vocabulary] in the model's dtype.
         """
+        rows = torch.arange(len(ids), device=ids.device)
+        if not self.is_direct and self._selects and ids.shape[1] > 1:  # of a prompt most would be made for nothing
+            columns, which = places.unique(return_inverse=True)
+            return self.model(input_ids=ids, logits_to_keep=columns, **options).logits[rows, which]
         model = self.backbone if self.is_direct else self.model
         out = model(input_ids=ids, **options)
         found = out.last_hidden_state if self.is_direct else out.logits
-        picked = found[torch.arange(len(ids), device=ids.device), places]
+        picked = found[rows, places]
         return self.project(picked) if self.is_direct else picked  # type: ignore[misc]
 
     def _places(self, labels: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
@@ -186,6 +193,10 @@ class Head:
     ) -> torch.Tensor:
         """What predicts at the places in question: hidden states, or logits where the way is not direct."""
         with self.frozen.known(ids, (labels != -1).sum(1).tolist()) if self.frozen else nullcontext():
+            if not self.is_direct and self._selects:
+                columns = wanted.any(0).nonzero()[:, 0]
+                logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=columns).logits
+                return logits[wanted[:, columns]]
             found = self.run(ids, mask)
         return (found[:, :-1] if self.is_decoder else found)[wanted]
 

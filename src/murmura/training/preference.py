@@ -76,7 +76,7 @@ class Reference:
             bank.route(torch.zeros(len(group), dtype=torch.long))
             with products(bank.model, bank.device, training.precision):
                 own, row = bank.head.token_nll(ids, labels)
-            nll[group] = torch.zeros(len(group), dtype=torch.float64).index_add_(0, row.cpu(), own.double().cpu())
+            nll[group] = torch.zeros(len(group), dtype=torch.float64).index_add_(0, row.cpu(), own.cpu().double())
         self._known.update(zip(new, (nll[1::2] - nll[0::2]).tolist(), strict=True))
 
 

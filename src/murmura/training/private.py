@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from murmura.errors import PrivacyError
-from murmura.precision import in_bfloat16
+from murmura.precision import in_bfloat16, with_float64
 from murmura.privacy.entropy import Entropy
 from murmura.privacy.ledger import Spent
 from murmura.privacy.observation import Observation, length, noised
@@ -111,7 +111,7 @@ class PrivateStep(Step):
         self.privacy, self.frozen = privacy, frozen
         self.entries, self.columns = self.bank.trained(frozen), self.bank.columns(frozen)
         clippings, device = [plan.clipping for plan in privacy.plans], self.bank.device
-        self._doubles = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
+        self._doubles = with_float64(device)
         self._limits = torch.tensor([clipping.norm for clipping in clippings], device=device)
         exact = not in_bfloat16(self.training.precision, device)
         exact = exact and all(parameter.dtype == torch.float32 for parameter in self.bank.model.parameters())
