@@ -26,6 +26,7 @@ def test_the_defaults_are_the_papers():
         ({"scorer": "random", "judge": "global"}, "'judge' does nothing with scorer 'random'"),
         ({"untouched": True, "keep": 4}, "'keep' does nothing with untouched = true"),
         ({"untouched": True, "substitute": "x.jsonl"}, "'substitute' does nothing with untouched = true"),
+        ({"beta": 1, "substitute": "x.jsonl"}, "'substitute' does nothing with beta = 1"),
         ({"untouched": True, "beta": 1}, "needs a beta between 0 and 1"),
         ({"untouched": True, "beta": 0}, "needs a beta between 0 and 1"),
     ],

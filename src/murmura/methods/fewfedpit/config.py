@@ -143,6 +143,8 @@ class FewFedPITConfig(SyntheticConfig):
             if self.beta in (0, 1):
                 raise ValueError("'untouched' needs a beta between 0 and 1: there is nothing to mix otherwise")
             self.refuse_idle([*_OF_GENERATION, "keep", "accumulate", "substitute"], "with untouched = true")
+        if self.beta == 1:
+            self.refuse_idle(["substitute"], "with beta = 1")
         return self
 
     @property
