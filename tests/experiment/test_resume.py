@@ -16,8 +16,10 @@ from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.site import Site
 from murmura.runs import read
+from murmura.runs.audit import Audit
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import AUDIT, AUDIT_SCORES, EVALUATION, JUDGED
+from murmura.runs.schema import Evaluation
 from tests.experiment.small import record, write_lines
 
 CONSTANT = {"schedule": "constant"}
@@ -133,9 +135,9 @@ def test_other_records_name_the_site(quick, tmp_path, monkeypatch, change):
 
 def test_a_finished_run_that_is_resumed_says_that_it_is_finished_and_keeps_what_was_found_about_it(quick, capsys):
     finished, found = run(quick()), RunFolder(quick().run.path)
-    for name in (AUDIT, AUDIT_SCORES, EVALUATION):
-        (found.path / name).parent.mkdir(exist_ok=True)
-        (found.path / name).write_text("null")
+    found.write(AUDIT, Audit("0.1", "now", ()))
+    found.write_private(AUDIT_SCORES, [])
+    found.write(EVALUATION, Evaluation("0.1", "now", (), None, None, "plain"))
     (found.path / JUDGED).mkdir()
     capsys.readouterr()
     assert run(quick(), resume=True).rows == finished.rows

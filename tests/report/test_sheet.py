@@ -158,7 +158,9 @@ def test_what_is_not_covered_follows_from_the_run(tmp_path):
     public = items(parts(tmp_path / "d", more='heldout = "public.jsonl"\n', **promised)["What is not covered"])
     assert "taken out" not in public
     more = 'heldout = "public.jsonl"\nnonmember_records = 3\n'
-    assert "taken out of the private ones" in items(parts(tmp_path / "f", more=more, **promised)["What is not covered"])
+    assert "taken out of the private ones" in items(
+        parts(tmp_path / "taken", more=more, **promised)["What is not covered"]
+    )
     site = {"epsilon": 7.5, "privacy": {**PROMISE["privacy"], "unit": "site"}}
     whole = items(parts(tmp_path / "e", rows=[metrics(0), metrics(2, **site)])["What is not covered"])
     assert "Persons with records at several sites" in whole and "several records" not in whole
