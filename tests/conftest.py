@@ -149,7 +149,7 @@ def as_they_lie(folder):
 
 @pytest.fixture(autouse=True)
 def models_remembered(request, monkeypatch):
-    """Runs of tests begin with copies of the same few models: to read one takes transformers a tenth of a run."""
+    """Runs of tests begin with copies of the same few models: to read one takes some twentieth of a run."""
     plain = loading._weights
 
     def weights(folder, task, dtype, device, quantization):

@@ -80,7 +80,7 @@ def paraphrased(
     if not entropy.is_secret:
         fix = "Draw them by OSEntropy()."
         raise PrivacyError("paraphrases whose tokens are drawn from a known seed protect nothing", fix=fix)
-    if len(runtime.tokenizer) > VOCABULARY // 2:  # half of it is more than a model may have beside them
+    if len(runtime.tokenizer) > VOCABULARY // 2:  # a model's logits may be more than its tokenizer's tokens
         raise PrivacyError(f"ε is for models of {VOCABULARY // 2} tokens at most", fix="Name another paraphraser.")
     wording = Wording(runtime.tokenizer)
     room = sys.maxsize if runtime.context is None else runtime.context - how.tokens
