@@ -168,6 +168,24 @@ def test_a_second_run_over_a_site_less_reveals_nothing_even_under_the_id_of_the_
         run(start(method={"rounds": 1}, run={"folder": str(tmp_path / "second")}))
 
 
+def test_of_some_sites_a_round_asks_those_that_all_draw_or_has_no_sum(make, tmp_path, monkeypatch):
+    small.write_data(tmp_path, {**SITES, "ear": 1})
+    start = partial(make, aggregation=SECURE, evaluation=QUIET, method={"rounds": 2, "sites_per_round": 3})
+    honest = run(start())
+    assert disclosed(honest.folder)["train", "adapter"]["messages"] == 2 * 3
+    assert not any(row["events"] for row in honest.rows)
+    sample = Fleet.sample
+
+    def chosen(fleet, count, round):
+        """The one that was not drawn, in place of one that was."""
+        drawn = sample(fleet, count, round)
+        return [site for site in fleet.sites if site != drawn[0]]
+
+    monkeypatch.setattr(Fleet, "sample", chosen)
+    with pytest.raises(SecureSumError, match="among sites that this run does not ask in round 1"):
+        run(start(run={"folder": str(tmp_path / "lying")}))
+
+
 def test_that_sites_tell_their_epsilon_apart_costs_no_budget(make):
     """It is no release that no ε covers; with the others, the budget would be lost."""
     experiment = make(method={"name": "dplora", "noise_multiplier": 1.0}, aggregation=SECURE, evaluation=QUIET)

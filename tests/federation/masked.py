@@ -35,11 +35,11 @@ class Parties:
     Every step takes the sites that take part in it; ``told`` lets a test change what one of them is told.
     """
 
-    def __init__(self, count, like=None, options=SECURE, weights=None, cohort=None):
+    def __init__(self, count, like=None, options=SECURE, weights=None, cohort=None, drawn=None):
         self.names = [chr(ord("a") + k) if count <= 26 else f"site-{k:03}" for k in range(count)]
         keys = {name: Ed25519PrivateKey.generate() for name in self.names}
         self.roster = {name: public(key) for name, key in keys.items()}
-        agreement = Agreement(options, count if cohort is None else cohort)
+        agreement = Agreement(options, count if cohort is None else cohort, drawn)
         self.sites = {name: Masking(name, "run", keys[name], self.roster, agreement) for name in self.names}
         like = {"votes": torch.zeros(4, dtype=torch.int64)} if like is None else like
         self.layout = Layout.of(like, weights or {}, count, options)

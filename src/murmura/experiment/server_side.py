@@ -188,7 +188,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     if method.traits.trained_at == "sites":
         for public in (evaluation_set.heldout, evaluation_set.nonmembers):
             runtime.spill(runtime.tokenise_fitting(public), folder.private / OWNER, common=True)
-    agreed = agreement(experiment, method, len(engine.sites))
+    agreed = agreement(experiment, method, engine.sites)
     fleet = Fleet(
         engine,
         verbs_of(experiment, method),

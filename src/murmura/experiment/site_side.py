@@ -81,7 +81,7 @@ def open_sites(
     context, method = shared or _loaded(federation, files[0].device)
     experiment, verbs = context.experiment, verbs_of(context.experiment, method)
     roster = read_roster(federation / ROSTER) if method.rule.config.secure else {}
-    opening = _Opening(method, roster, agreement(experiment, method, len(roster)), again)
+    opening = _Opening(method, roster, agreement(experiment, method, roster), again)
     agreed = digest_of(experiment, federation)
     room = allow_open_files(len(folders))
     if not room and shared is None:

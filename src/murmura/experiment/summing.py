@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from functools import lru_cache, partial
 
 import torch
 
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
+from murmura.federation.method_config import SampledMethodConfig
+from murmura.federation.wire.cohorts import draw
 from murmura.federation.wire.layout import Agreement, Layout
 from murmura.federation.wire.masks import protocol_bytes
 from murmura.federation.wire.neighbours import degree
+from murmura.streams import Stream
 from murmura.training.adapter import MAGNITUDE, State
 
 
-def agreement(experiment: Experiment, method: Method, sites: int) -> Agreement | None:
+def agreement(experiment: Experiment, method: Method, sites: Iterable[str]) -> Agreement | None:
     """What is known of secure sums without being told; None where sums are in clear.
 
     Args:
-        sites: of the federation.
+        sites: of the federation, in the order of the run.
     """
-    options = method.rule.config.secure
-    asked = experiment.method.cohort_size or sites
-    return Agreement(options, min(asked, sites)) if options else None
+    options, names = method.rule.config.secure, list(sites)
+    if not options:
+        return None
+    asked, drawn = experiment.method.cohort_size, None
+    if isinstance(experiment.method, SampledMethodConfig):  # the sites of one process draw together
+        drawn = lru_cache(maxsize=1)(partial(draw, names, asked, Stream(experiment.run.seed)))
+    return Agreement(options, min(asked or len(names), len(names)), drawn)
 
 
 def require_range(agreed: Agreement | None, adapter: State) -> None:

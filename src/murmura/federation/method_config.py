@@ -72,7 +72,8 @@ class MethodConfig(Section):
 
 
 class SampledMethodConfig(MethodConfig):
-    """The options of a method that asks some of the sites in each round."""
+    """The options of a method that asks some of the sites in each round, those that ``Fleet.sample`` draws: sites draw
+    them too, and make a secure sum with no others."""
 
     sites_per_round: int | None = Field(None, ge=1)
     """Sites asked each round, drawn without replacement; all if not given."""

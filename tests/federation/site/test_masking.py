@@ -297,6 +297,17 @@ def test_a_sum_over_fewer_sites_than_the_experiment_has_is_refused():
     assert "newer roster (@federation/roster.json)" in told.value.fix and "do not trust this server" in told.value.fix
 
 
+def test_a_sum_over_other_sites_than_the_round_asks_is_refused():
+    """A server would else have those that help it asked beside the same one site, round after round."""
+    for among, why in {"abc": None, "abf": "among sites that this run does not ask in round 2"}.items():
+        parties = Parties(6, cohort=3, drawn=lambda round: "abc" if round == 2 else "def")
+        parties.names = [*among]
+        parties.begin(round=2)
+        parties.advertise(among)
+        with refused(why) if why else nullcontext():
+            parties.share(among)
+
+
 def test_a_list_that_does_not_have_the_site_or_is_not_in_order_is_refused():
     for members, why in (([1, 2, 3], "does not have this one"), ([0, 2, 1], "not in order"), ([0, 1, 2, 9], "names")):
         parties = Parties(4)

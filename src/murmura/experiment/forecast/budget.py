@@ -17,7 +17,7 @@ from murmura.data.refusal import indented
 from murmura.errors import BudgetError, CheckpointError, PrivacyError
 from murmura.experiment.config import Experiment
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import draw
+from murmura.federation.wire.cohorts import draw
 from murmura.privacy.budget import AccountEntry, BudgetConfig, read
 from murmura.privacy.guarantee import Cost
 from murmura.privacy.plan import PrivacyPlan

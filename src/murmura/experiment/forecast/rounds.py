@@ -16,7 +16,7 @@ from murmura.experiment.model_spec import ModelSpec
 from murmura.experiment.summing import foreseen
 from murmura.federation.forecast import SitePart
 from murmura.federation.method import Method
-from murmura.federation.server.fleet import draw
+from murmura.federation.wire.cohorts import draw
 from murmura.streams import Stream
 from murmura.training.adapter import State
 from murmura.units import FLOAT32

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from murmura.experiment.forecast.dry_run import DryRun
 from murmura.experiment.prepare import Plan, prepare
 from murmura.federation.forecast import Attempt, Trial, Work
-from murmura.federation.server.fleet import draw
+from murmura.federation.wire.cohorts import draw
 from murmura.streams import Stream
 
 

@@ -12,6 +12,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import Publication
 from murmura.federation.server.stores import Stores
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
+from murmura.federation.wire.cohorts import draw
 from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import JOIN, Ask, Failure, Payload, Reply, size
@@ -353,15 +354,3 @@ class Fleet:
     def _entered(self) -> None:
         if self.keeper is not None:
             self.keeper()
-
-
-def draw(sites: Sequence[str], count: int | None, stream: Stream, round: int) -> list[str]:
-    """A round's cohort: ``count`` of the sites without replacement, in their order; all for None or too many.
-
-    Args:
-        stream: the run's randomness.
-    """
-    if count is None or count >= len(sites):
-        return list(sites)
-    chosen = set((stream / "cohort" / round).python().sample(list(sites), count))
-    return [name for name in sites if name in chosen]

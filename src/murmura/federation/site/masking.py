@@ -151,6 +151,8 @@ class Masking:
             _refuse("the list of sites has some twice, or not this one")
         if not self._least(now) <= len(names) <= now.asked_sites:
             _refuse(f"{len(names)} of {now.asked_sites} sites have keys, which are too few, or too many")
+        if self.agreement.drawn and not set(names) <= set(self.agreement.drawn(int(now.what[1]))):
+            _refuse(f"keys are shared among sites that this run does not ask in round {now.what[1]}", _OLD)
         roll = _shared_roll(now.what, tuple(names), tuple(offers))
         now.place = names.index(self.site)
         if roll.offers[now.place] != now.offer:

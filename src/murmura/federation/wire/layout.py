@@ -13,7 +13,7 @@ resolves 2⁻²⁰ of its range.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -46,10 +46,12 @@ class Agreement:
     Args:
         options: those of ``[aggregation.secure]``.
         cohort: how many sites a sum is asked of, at least.
+        drawn: whom a round asks; None where that does not follow from the experiment.
     """
 
     options: SecureSumConfig
     cohort: int
+    drawn: Callable[[int], Collection[str]] | None = None
 
 
 @dataclass(frozen=True)
