@@ -230,6 +230,7 @@ def test_what_a_site_has_signed_it_knows_after_it_was_started_again(tmp_path):
             found.append(any("is made again" in one for one in told))
         except SecureSumError as error:
             assert "aggregation.secure.allow_cohort_change_on_retry = true" in error.fix
+            assert "another run, that needs another run.seed and a new folder" in error.fix
             found.append("refused")
     assert found == [False, True, "refused"]
 

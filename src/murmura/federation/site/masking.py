@@ -248,7 +248,8 @@ class Masking:
                 f"round {now.what[1]} is summed again over other sites than before, and of the two sums the difference "
                 "could be read",
                 "Have the same sites in it; or if that difference may be known, set "
-                "aggregation.secure.allow_cohort_change_on_retry = true.",
+                "aggregation.secure.allow_cohort_change_on_retry = true. If it is a round of another run, that needs "
+                "another run.seed and a new folder of this site's: its journal does not tell runs apart.",
             )
         told = [_AGAIN] if before else []
         if self._all_runs is not None:
