@@ -1,5 +1,6 @@
 """Secure sums through a fleet and its engines: who drops out, what is counted, and what sites refuse."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,7 @@ from murmura.federation.site.released import ReleaseJournal
 from murmura.federation.site.store import released
 from murmura.federation.summing import SecureSumming
 from murmura.federation.traits import Traits
-from murmura.federation.wire.layout import MASKED, Agreement
+from murmura.federation.wire.layout import MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import Ask, Failure, Reply, digest
 from murmura.federation.wire.neighbours import degree
@@ -368,6 +369,34 @@ def test_a_masked_reply_with_a_field_of_the_site_s_own_is_left_out(runtime, tmp_
     assert vote(fleet).sites == ["site-0", "site-2", "site-3", "site-4"]
     [event] = fleet.events
     assert event.startswith("the answer of site site-1 to 'vote' is left out: ")
+
+
+@pytest.mark.usefixtures("each_graph")
+@pytest.mark.parametrize(
+    ("word", "false", "why"),
+    [
+        (0, -4, "'votes' is said to be in none of"),
+        (0, 2, "in 6 of the 5 replies"),
+        (4, -5, "'loss' is said to be in -1"),
+    ],
+)
+def test_a_sum_says_of_no_field_that_it_is_in_more_or_fewer_replies_than_can_be(
+    runtime, tmp_path, monkeypatch, word, false, why
+):
+    """Each vector has a word that says whether a field is there, and a site can write any number into it."""
+    made = Layout.vector
+
+    def lying(layout, reply):
+        vector, told = made(layout, reply)
+        if reply["votes"][0] == 20:  # of site-1
+            vector[word] = np.array(false).astype(vector.dtype)
+        return vector, told
+
+    fleet = make_fleet(runtime, tmp_path)
+    monkeypatch.setattr(Layout, "vector", lying)
+    with pytest.raises(RunError, match=why) as error:
+        vote(fleet)
+    assert error.value.where == "round 1, verb vote" and "A site has sent a false part" in error.value.fix
 
 
 def test_the_method_has_to_say_what_a_reply_is_like(runtime, tmp_path):

@@ -13,7 +13,7 @@ from murmura.federation.server.publication import Publication
 from murmura.federation.server.stores import Stores
 from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
 from murmura.federation.wire.cohorts import draw
-from murmura.federation.wire.layout import MASKED, Agreement, Layout
+from murmura.federation.wire.layout import FALSE, MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
 from murmura.federation.wire.messages import JOIN, Ask, Failure, Payload, Reply, size
 from murmura.federation.wire.releases import Verbs, owner
@@ -344,7 +344,11 @@ class Fleet:
             return self._replies(verb, sites, None, shared, misfits=now.misfit, under=now, needed=needed)
 
         try:
-            return step_by_step(now, step, masked, settled)
+            found = step_by_step(now, step, masked, settled)
+            for field in now.layout.fields:
+                if field not in found.fields and misfit({}, {field: like[field]}):
+                    raise RunError(f"'{field}' is said to be in none of the replies that were added up", fix=FALSE)
+            return found
         except RunError as error:
             error.where = error.where or f"round {self.round}, verb {verb}"
             fix, events = error.fix or "", "; ".join(self.events)

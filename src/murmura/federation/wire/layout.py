@@ -33,6 +33,8 @@ _SHORT = (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool)
 MASKED = "masked"
 """The field of a masked reply: the vector, as int32 or int64."""
 
+FALSE = "A site has sent a false part: start again with --resume, and if it happens again, look for it."
+"""What to do where a sum says what no sites can have said together."""
 _FIX = "Server and sites need the same experiment; if they have it, do not trust this server."
 
 Kind = Literal["tensor", "whole tensor", "short tensor", "number", "whole number"]
@@ -238,12 +240,18 @@ class Layout:
         Args:
             total: unmasked.
             sites: whose vectors are in it.
+
+        Raises:
+            RunError: it says of a field that so many of them have it as cannot be.
         """
         signed = total.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
         found, start = Sum(list(sites)), 0
         for field in self.fields:
             there = int(signed[start])
             start += 1
+            if not 0 <= there <= len(sites):
+                what = f"'{field}' is said to be in {there} of the {len(sites)} replies that were added up"
+                raise RunError(what, fix=FALSE)
             for entry in (entry for entry in self.entries if entry.field == field):
                 value = self._value(entry, signed[start : start + entry.words])
                 start += entry.words
