@@ -1,5 +1,6 @@
 """What is measured after a round, with sites that answer as told."""
 
+import json
 from collections import Counter
 from random import Random
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet
 from murmura.measure.membership import cuts, set_apart, tallies
 from murmura.measure.monitor import TOO_FEW, UNLIKE, Monitor, _means, _spread
+from murmura.runs.files import made
+from murmura.runs.schema import Round
 from murmura.streams import Stream
 from murmura.tasks import INSTRUCTION, LABELLED
 from tests.federation.world import Scripted, verbs_of
@@ -223,6 +226,32 @@ def test_a_share_that_is_none_is_left_out(calls, lie, why):
     figures = monitor_of(attacks=False).measure(GLOBAL, fleet, personal=["a", "b"])
     assert {name: figures[name] for name in own} == own
     assert any(f"site b to 'assess' is left out: {why}" in one for one in fleet.events)
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ({"accuracy": {"x": 1.0}}, "'accuracy' is no number"),
+        ({"accuracy_low": "much"}, "'accuracy_low' is no number"),
+        ({"confusion": {"x": 1.0}}, "'confusion' is no table of tables of numbers"),
+        ({"confusion": {"x": {"y": {"z": 1}}}}, "'confusion' is no table of tables of numbers"),
+        ({"answers": {"gsm8k": 3}}, "'answers' is no table of tables of numbers"),
+        ({"calibration": {"x": 1.0}, "seconds": 3, "attacks": {"x": 1}, "lm_eval.\x1b[2J.acc": 5}, None),
+        ({"confusion": {"\x1b[2J": {"\x1b[2J": 1}}, "calibration": None, "answers": None}, None),
+    ],
+)
+@pytest.mark.parametrize("sites", ["b", "ab"])
+def test_what_sites_say_leaves_a_row_that_can_be_read_and_printed(calls, lie, why, sites):
+    """The row of a round is in a file that every later command reads, and its figures are printed."""
+    own = {"accuracy": 0.5, "calibration": [(0.5, 0.5, 2)], "confusion": {"bad": {"good": 1}}, "answers": {}}
+    fleet = fleet_of(lambda site, ask: Reply(site, {"figures": own | (lie if site == "b" else {})}), sites)
+    figures = monitor_of(attacks=False).measure(GLOBAL, fleet, personal=list(sites))
+    row = {name: value for name, value in figures.items() if name not in ("confusion", "answers")}
+    tables = {name: figures[name] for name in ("confusion", "answers") if name in figures}
+    read = made({"round": 1, "values": row, **tables}, Round, "metrics.jsonl")
+    assert read.values.get("accuracy", 0.5) == 0.5 and not read.calibration
+    assert "\x1b" not in f"{fleet.events}{json.dumps(figures, ensure_ascii=False)}"
+    assert [one.rpartition("left out: ")[2] for one in fleet.events] == ([why] if why else [])
 
 
 @pytest.mark.parametrize(

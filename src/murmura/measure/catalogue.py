@@ -396,7 +396,8 @@ def exposure_by_chance(candidates: int) -> float:
     return math.log2(candidates) - math.lgamma(candidates + 1) / math.log(2) / candidates
 
 
-_ENDS = ("_n", "_low", "_high", "_guess")
+ENDS = ("_n", "_low", "_high", "_guess")
+"""Of the keys of what is told beside a figure (``Figure.key``)."""
 _BY_KEY = {figure.key: figure for figure in CATALOGUE}
 
 
@@ -413,13 +414,13 @@ def utility_of(kind: str) -> str:
 
 def described(keys: Iterable[str]) -> list[Figure]:
     """The catalogue, and behind it the figures among these keys that it cannot hold, since a run names them."""
-    known = [key for key in dict.fromkeys(keys) if not key.endswith(_ENDS)]
+    known = [key for key in dict.fromkeys(keys) if not key.endswith(ENDS)]
     return [*CATALOGUE, *(one for key in known if (one := harness_figure(key)))]
 
 
 def measured(values: Mapping[str, object]) -> list[Figure]:
     """The figures that a row of ``metrics.jsonl`` holds: the catalogue's in its order, then others. The numbers that
     shares are of, the ends of intervals and what guessing comes to are no figures of their own."""
-    sizes = {f"{key}{end}" for key in values for end in _ENDS}
+    sizes = {f"{key}{end}" for key in values for end in ENDS}
     others = [figure(key) for key in values if key not in _BY_KEY and key not in sizes]
     return [one for one in CATALOGUE if one.key in values] + others

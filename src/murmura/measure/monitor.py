@@ -15,9 +15,10 @@ from murmura.federation.server.fleet import Fleet
 from murmura.federation.wire.messages import Payload, Reply
 from murmura.federation.wire.sums import misfit
 from murmura.federation.wire.well_formed import is_count
+from murmura.harmless import harmless
 from murmura.measure import heldout
 from murmura.measure.canaries import Canaries
-from murmura.measure.catalogue import described
+from murmura.measure.catalogue import CATALOGUE, ENDS, described
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.evaluation_set import EvaluationSet, Figures
 from murmura.measure.figure import SHARE
@@ -38,6 +39,8 @@ UNLIKE = (
 )
 
 
+_NUMBERS = frozenset(f"{one.key}{end}" for one in CATALOGUE for end in ("", *ENDS))
+_TABLES = ("confusion", "answers")  # of numbers, by what was asked and by what came of it
 _ROUNDING = 1e-9  # of a share that is a sum of such
 _CONTINUED = ("rouge", "exact", "prefix")  # what a site says of what its records were completed with
 
@@ -227,7 +230,17 @@ class Monitor:
 
 def _personal_utility(fleet: Fleet, sites: Sequence[str], asked: Payload) -> Figures:
     replies = fleet.ask("assess", sites, None, refused=_without_figures, **asked)
-    return _means([reply["figures"] for reply in replies])
+    return _means([_known(reply["figures"]) for reply in replies])
+
+
+def _known(figures: Mapping[str, Any]) -> Figures:
+    """What of a site's figures can stand in a row of ``metrics.jsonl``; what else it says, nobody has asked for. The
+    bins of a plot have no mean."""
+    known: Figures = {name: value for name, value in figures.items() if name in _NUMBERS}
+    for name in _TABLES:
+        if table := figures.get(name):
+            known[name] = {harmless(one): {harmless(key): n for key, n in row.items()} for one, row in table.items()}
+    return known
 
 
 def _unlike(fields: Payload, tally: State, most: Mapping[str, int]) -> str | None:
@@ -257,15 +270,26 @@ def _without_figures(reply: Reply) -> str | None:
     figures = reply.fields.get("figures")
     if not isinstance(figures, Mapping):
         return "it has no table of figures"
-    if not isinstance(figures.get("heldout_loss") or 0.0, int | float):
-        return "its held-out loss is no number"
-    for one in described(figures):  # a share is told with its interval, which others have none of
+    for name in _TABLES:
+        if not _is_table(figures.get(name) or {}):
+            return f"'{name}' is no table of tables of numbers"
+    for name, value in figures.items():
+        if name in _NUMBERS and not isinstance(value, int | float | None):
+            return f"'{name}' is no number"
+    for one in CATALOGUE:  # a share is told with its interval, which others have none of
         value, many = figures.get(one.key), figures.get(f"{one.key}_n")
         if one.unit is SHARE and isinstance(value, int | float) and not -_ROUNDING <= value <= 1 + _ROUNDING:
             return f"'{one.key}' is not from 0 to 1"
         if many is not None and not is_count(many, 1):
             return f"'{one.key}_n' is no number of them"
     return None
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a value is a table of tables of numbers."""
+    return isinstance(value, Mapping) and all(
+        isinstance(row, Mapping) and all(isinstance(one, int | float) for one in row.values()) for row in value.values()
+    )
 
 
 def _unmeasured(fields: Payload, most: int, longest: int) -> str | None:
@@ -316,7 +340,7 @@ def _spread(sizes: Mapping[str, int], total: int, rng: Random) -> dict[str, int]
 
 def _means(figures: Sequence[Mapping[str, Any]]) -> Figures:
     """The mean of every figure that is a number, or a table of numbers, whichever more sites say; None where nobody has
-    the figure. The bins of a plot have no mean, nor has a figure of which most sites have not heard."""
+    the figure. One of which most sites have not heard has none."""
     means: Figures = {}
     for name, said in Counter(name for one in figures for name in one).items():
         if 2 * said <= len(figures):
