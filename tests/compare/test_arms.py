@@ -123,6 +123,30 @@ def test_a_rate_of_all_arms_can_be_changed_where_one_takes_it(write, capsys):
     assert [arm.rates for arm in arms][::2] == [(1e-3,), (1e-2,)]
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"grid": {"training.lr": [1e-3, 5e-3]}},
+        {"training": {"lr": 1e-3}},
+        {"training": {"lr": 1e-3}, "rates": [2e-3]},
+        {"training": {"lr": 1e-3}, "rate_of": "FedAvg"},
+    ],
+)
+def test_a_rate_of_an_arm_in_whose_place_another_is_taken_is_refused(write, own):
+    arms = [{"name": "FedAvg"}, {"name": "mine", **own}]
+    with pytest.raises(ConfigError, match=r"arms, mine: training.lr is given, and another.*rates = \[ONE\]"):
+        load([write(compare={"rates": [2e-3, 1e-2], "arms": arms})])
+    taken = {"name": "mine", "training": {"lr": 1e-3}, "rates": [1e-3]}
+    assert load([write(compare={"rates": [2e-3, 1e-2], "arms": [arms[0], taken]})])[1][1].rates == (1e-3,)
+
+
+def test_files_that_differ_in_the_rate_alone_are_one_experiment_where_a_rate_is_chosen(write):
+    files = [write("a.toml", training={"lr": 1e-3}), write("b.toml", training={"lr": 2e-3})]
+    assert len(load(files)[1]) == 2
+    with pytest.raises(ConfigError, match="is the same experiment as"):
+        load(files, options={"rates": [1e-3, 2e-3]})
+
+
 def test_options_of_the_command_line_win(write):
     file = write(compare={"seeds": 5, "rates": [1e-3, 2e-3], "limits": {"max_epsilon": 8, "max_leakage": 0.9}})
     changes, options, limits = {"method.rounds": 1}, {"seeds": 2}, {"max_epsilon": 2}

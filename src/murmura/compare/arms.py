@@ -121,6 +121,9 @@ def _arms(
             if words and (arm.name or not listed):
                 name = f"{name}, {words}"
             rates = tuple(config.rates if arm.rates is None else arm.rates) or (experiment.training.lr,)
+            if RATE in mine and (arm.rate_of or rates != (experiment.training.lr,)):
+                fix = "Leave it out, or give the arm rates = [ONE], which is taken as it is."
+                raise ConfigError(f"{RATE} is given, and another rate would be taken", where=told, fix=fix)
             yield Candidate(name, experiment, rates, told, arm.rate_of or "")
 
 
@@ -174,8 +177,9 @@ def _named(found: list[Candidate]) -> list[Candidate]:
 
 
 def _settings(experiment: Experiment) -> dict[str, Any]:
-    """All that its results depend on besides the seed."""
-    return {key: value for key, value in experiment.tables().items() if key != "run"}
+    """All that its results depend on besides the seed and the rate, which are the comparison's."""
+    tables = {key: value for key, value in experiment.tables().items() if key != "run"}
+    return tables | {"training": {key: value for key, value in tables["training"].items() if f"training.{key}" != RATE}}
 
 
 def _require_comparable(found: Sequence[Candidate]) -> None:
