@@ -11,7 +11,9 @@ from murmura.measure.figure import interval
 from murmura.measure.statistics import Estimate
 from murmura.privacy.reported import rounded
 from murmura.report.guarantee import scope
+from murmura.report.page import render
 from murmura.report.table import Cell, columns
+from murmura.runs import read_all
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import RESUMED
 from murmura.runs.schema import MeasuredOn, RecordSet, Resumption, SiteReport
@@ -228,6 +230,15 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path, other
     rows = rows_of(write_run(tmp_path / "a"), write_run(tmp_path / "b", **other))
     assert [len(row.runs) for row in rows] == [1, 1]
     assert len({row.label for row in rows}) == 2
+
+
+def test_runs_of_two_arms_that_end_at_the_same_options_are_two_rows(tmp_path):
+    """As where an arm takes the rate of another, and finds the same."""
+    labels = {write_run(tmp_path / f"{arm}{seed}", seed=seed): arm for arm in ("wide", "control") for seed in (0, 1)}
+    rows = report.table(read_all(list(labels)), labels)
+    assert [(row.label, [run.seed for run in row.runs]) for row in rows] == [("wide", [0, 1]), ("control", [0, 1])]
+    page = render(read_all(list(labels)), labels=labels)
+    assert all(f'<span>{arm} <span class="sub">mean ± sd of 2 seeds' in page for arm in ("wide", "control"))
 
 
 def test_equal_names_in_different_folders_are_told_apart(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,7 +64,7 @@ def render(
     texts: bool = False,
 ) -> str:
     """The page as text: the same records give the same characters."""
-    rows = [replace(row, label=(labels or {}).get(row.runs[0].folder, row.label)) for row in table(records)]
+    rows = table(records, labels)
     return rendered(
         "page.html.j2",
         title=heading or title(rows),

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from murmura.config import leaves
@@ -198,25 +199,37 @@ class Row:
         return [point for point in points if point.cell.n]
 
 
-def table(records: Sequence[RunRecord]) -> list[Row]:
+def table(records: Sequence[RunRecord], labels: Mapping[Path, str] | None = None) -> list[Row]:
     """Rows in the order of the runs; finished runs of one method with different seeds share a row.
 
     Runs share a row only if their experiments are the same in all but seed, name, folder and what they were chosen by,
     if what they are measured on is the same where no seed draws it, and if their seeds are known and all different:
     else a mean would hide what differs.
+
+    Args:
+        labels: by the folder of a run what its row is called, where something else than its options says so; runs of
+            two rows are kept apart by it.
     """
+    labels = labels or {}
     groups: dict[object, list[RunRecord]] = {}
     for position, run in enumerate(records):
         alone = not run.finished or run.seed is None
         sites = None if run.sites is None else len(run.sites)
-        key = position if alone else repr((run.label, _settings(run), _measured_on(run), sites, run.last.number))
+        key = (
+            position
+            if alone
+            else repr((labels.get(run.folder), run.label, _settings(run), _measured_on(run), sites, run.last.number))
+        )
         groups.setdefault(key, []).append(run)
     members: list[tuple[RunRecord, ...]] = []
     for group in groups.values():
         distinct = len({run.seed for run in group}) == len(group)
         members.extend([tuple(group)] if distinct else [(run,) for run in group])
     named = zip(_labels(members), members, strict=True)
-    return [Row(position, label, group, _cells(group)) for position, (label, group) in enumerate(named)]
+    return [
+        Row(position, labels.get(group[0].folder, label), group, _cells(group))
+        for position, (label, group) in enumerate(named)
+    ]
 
 
 def runs_of(rows: Sequence[Row]) -> list[RunRecord]:
