@@ -60,6 +60,21 @@ def test_a_tracker_gets_the_published_rows_and_the_same_run_when_it_is_resumed(t
     assert read(result.folder).resumed[0].changed.keys() == {"method.rounds"}
 
 
+def test_a_tracker_that_missed_the_last_rounds_gets_them_when_the_finished_run_is_resumed(tracked, monkeypatch):
+    def down(sink, round, figures):
+        if round == 2:
+            raise OSError("no route to host")
+        told.append((round, figures))
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Remembering, "log", down)
+        run(tracked({"rounds": 3}))
+    for _ in range(2):
+        run(tracked({"rounds": 3}), resume=True)
+    assert [one[0] for one in told if isinstance(one[0], int)] == [0, 1, 2, 3]
+    assert [one[0] for one in told[-2:]] == ["begin", "end"]
+
+
 def test_a_tracker_that_fails_is_an_event_and_the_run_is_as_without_it(tracked, tmp_path):
     result = run(tracked({"rounds": 1}, to=["wandb"]))
     events = [event for one in read(result.folder).rounds for event in one.events]

@@ -79,6 +79,15 @@ def test_a_resumed_run_tells_what_is_new_and_what_was_missed(tracking, tmp_path)
     assert [round for round, _ in second.rounds] == [2, 3, 2]
 
 
+def test_a_tracker_that_was_away_for_the_last_rounds_is_told_of_them_once(tracking):
+    tracking("tensorboard").rounds(rows(2))
+    again = tracking("tensorboard")
+    again.catch_up(rows(4))
+    again.catch_up(rows(4))
+    tracking("tensorboard").catch_up(rows(4))
+    assert [[round for round, _ in one.rounds] for one in Remembering.all] == [[0, 1], [2, 3], []]
+
+
 @pytest.mark.parametrize("left", [b"", b'{"tensorboard": 1', b"[1]", b'{"tensorboard": Infinity}', b"\xff"])
 def test_a_run_goes_on_where_what_trackers_know_is_torn_or_foreign(tracking, tmp_path, left):
     (tmp_path / "tracked.json").write_bytes(left)

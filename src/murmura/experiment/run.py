@@ -283,7 +283,7 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
         report = folder.report.absolute()
         if tracking is None:
             tracking = begun()
-            tracking.rounds(server.published)
+        tracking.catch_up(server.published)
     finally:
         if tracking is not None:
             tracking.close(report)

@@ -70,15 +70,21 @@ class Tracking:
             self._try(one, partial(self._open, one, about))
 
     def rounds(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Tell of all rounds that a tracker does not know of.
+        """Tell of the last round, which may have been done again, and of all others that a tracker does not know of.
 
         Args:
             rows: of all rounds so far, as they are published.
         """
         last = rows[-1]["round"] if rows else -1
+        self._told = {name: min(known, last - 1) for name, known in self._told.items()}
+        self.catch_up(rows)
+
+    def catch_up(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Tell of all rounds that a tracker does not know of, as where it failed in an earlier part of the run."""
+        last = rows[-1]["round"] if rows else -1
         for name, sink in list(self._sinks.items()):
-            known = min(self._told.get(name, -1), last - 1)  # a round may have been done again
-            if self._try(name, partial(_log, sink, [row for row in rows if row["round"] > known])):
+            missed = [row for row in rows if row["round"] > self._told.get(name, -1)]
+            if self._try(name, partial(_log, sink, missed)):
                 self._told[name] = last
         try:
             atomic.make_private(self._file.parent)
