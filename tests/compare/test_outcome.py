@@ -22,6 +22,7 @@ from murmura.compare.outcome import (
 )
 from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.standing import rounded
+from murmura.report.guarantee import is_contradicted
 from murmura.runs import read
 from murmura.runs.names import ID, PRIVACY_LEDGER
 from tests.compare.arms import labels, result
@@ -49,6 +50,16 @@ def test_arms_are_compared_with_those_of_their_kind(tmp_path):
     arms = [result(tmp_path, "a", [1.0, 2.0]), result(tmp_path, "b", [1.5, 2.5]), labels(tmp_path, "c")]
     found = compared(arms, "a", "heldout_loss")
     assert list(found) == ["b"] and found["b"].estimate.mean == 0.5
+
+
+def test_an_audit_is_held_against_what_the_run_alone_guarantees(tmp_path):
+    """Its arm's ε counts the search for a rate too, and is larger."""
+    told = {"epsilon": 2.0, "delta": 1e-5}
+    arm = replace(result(tmp_path, "arm", [1.0], epsilon=5.0, privacy=told), searched=[tmp_path / "search"])
+    run = arm.runs[0]
+    last = replace(run.last, values={**run.last.values, "audit_epsilon": 3.0})
+    counted = with_search(arm, replace(run, rounds=(*run.rounds[:-1], last)))
+    assert counted.last.privacy["epsilon"] == 5.0 and is_contradicted(counted)
 
 
 POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(3, 9)), min_size=1, max_size=6)

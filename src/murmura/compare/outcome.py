@@ -268,7 +268,8 @@ def with_search(one: ArmResult, run: RunRecord) -> RunRecord:
     of the search and one run together."""
     if not (one.searched or run.chosen_by) or not run.last.privacy:
         return run
-    privacy = {**run.last.privacy, "epsilon": one.epsilon, "refused": one.unguaranteed}
+    alone = run.last.privacy.get("alone", run.last.privacy.get("epsilon"))
+    privacy = {**run.last.privacy, "alone": alone, "epsilon": one.epsilon, "refused": one.unguaranteed}
     values = {key: value for key, value in run.last.values.items() if key != "epsilon"}
     values |= {} if one.epsilon is None else {"epsilon": one.epsilon}
     last = replace(run.last, values=values, privacy=privacy)
