@@ -195,6 +195,34 @@ def test_nothing_else_is_replaced(make, tmp_path, overwrite):
     assert place.read_text() == "dear"
 
 
+def test_a_pool_is_not_replaced_with_what_somebody_has_put_beside_it(make, tmp_path):
+    """A note may be called as a pool's own card, which one of public records has none of."""
+    public, pool = lines(tmp_path / "code.jsonl", "code", range(2)), tmp_path / "pool"
+    make(public)
+    (pool / ".approximate.faiss.7.partial").write_text("left behind")
+    for name in ("letter.txt", "README.md"):
+        (pool / name).write_text("dear")
+        with pytest.raises(DataError, match=f"--overwrite would remove {name}, which no pool has"):
+            make(public, overwrite=True)
+        assert (pool / name).read_text() == "dear"
+        (pool / name).unlink()
+    (pool / "pool.json").write_text("{")  # damaged: that it is to be built again, its error says
+    assert len(make(public, overwrite=True)) == 2
+
+
+def test_a_file_of_a_pools_name_makes_no_pool(make, tmp_path):
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "pool" / "pool.json").write_text("{}")
+    with pytest.raises(DataError, match="something else here"):
+        make(lines(tmp_path / "code.jsonl", "code", range(2)), overwrite=True)
+    assert (tmp_path / "pool" / "pool.json").read_text() == "{}"
+
+
+def test_an_empty_folder_becomes_a_pool(make, tmp_path):
+    (tmp_path / "pool").mkdir()
+    assert len(make(lines(tmp_path / "code.jsonl", "code", range(2)))) == 2
+
+
 def test_two_builds_of_one_pool_are_refused(make, tmp_path):
     public = lines(tmp_path / "code.jsonl", "code", range(2))
     encoder = Tiny()

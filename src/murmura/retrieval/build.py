@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock, Timeout
 
-from murmura.atomic import clear_drafts, replacing_folder, write
+from murmura.atomic import LEFT_BEHIND, clear_drafts, replacing_folder, write
 from murmura.data.files import stem
 from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id
@@ -27,15 +27,19 @@ from murmura.data.records import Instruction
 from murmura.data.refusal import refusal
 from murmura.errors import DataError, explaining, nearest
 from murmura.progress import bar
+from murmura.retrieval import approximate
 from murmura.retrieval import pool as files
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import File, Made, Manifest, Pool, Source
 from murmura.retrieval.texts import text_hash
-from murmura.runs.card import CARD, TAG, is_made_here
-from murmura.units import count
+from murmura.runs.card import CARD, TAG, is_made_here, is_tagged
+from murmura.units import count, listing
 
 _MOST_DOMAINS = 2**16
+_DATA = (files.VECTORS, files.HASHES, files.DOMAIN, files.STARTS, files.RECORDS)
+_OURS = {files.MANIFEST, *_DATA, approximate.INDEX, approximate.ABOUT}
+"""What a pool's files are called; a card, where it has one, says itself that it was written here."""
 _MADE = f"---\ntags:\n{TAG}\n---\n\nRecords in this pool were left by a run: they tell of what that was made of.\n"
 
 
@@ -142,12 +146,19 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 def _refuse_other_things(out: Path, overwrite: bool) -> None:
-    if not out.exists():
+    """Refuse to replace what is no pool, and a pool with anything beside it that would be removed too."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not (out / files.MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError("there is something else here, and no pool", where=str(out), fix="Give another --out.")
+    where = str(out)
+    # A damaged pool is one, too: it is to be built again.
+    if not (out / files.MANIFEST).is_file() or not any((out / name).is_file() for name in _DATA):
+        raise DataError("there is something else here, and no pool", where=where, fix="Give another --out.")
     if not overwrite:
-        raise DataError("there is a pool here", where=str(out), fix="Give another --out, or --overwrite to replace it.")
+        raise DataError("there is a pool here", where=where, fix="Give another --out, or --overwrite to replace it.")
+    ours = _OURS | ({CARD} if is_tagged(out / CARD) else set())
+    if others := sorted(one.name for one in out.iterdir() if one.name not in ours and not one.match(LEFT_BEHIND)):
+        what = f"--overwrite would remove {listing(others)}, which no pool has"
+        raise DataError(what, where=where, fix="Move it away, or give another --out.")
 
 
 class _Draft:
@@ -248,7 +259,6 @@ def _write_vectors(folder: Path, cached: Cached) -> None:
 
 
 def _write_manifest(folder: Path, encoder: Encoder, sources: tuple[Source, ...], *, without_private: bool) -> None:
-    names = (files.VECTORS, files.HASHES, files.DOMAIN, files.STARTS, files.RECORDS)
     manifest = Manifest(
         version=files.VERSION,
         encoder=Made(name=encoder.name, fingerprint=encoder.fingerprint),
@@ -256,7 +266,7 @@ def _write_manifest(folder: Path, encoder: Encoder, sources: tuple[Source, ...],
         records=sum(source.records for source in sources),
         domains=tuple(dict.fromkeys(source.domain for source in sources)),
         sources=sources,
-        files={name: File.of(folder / name) for name in names},
+        files={name: File.of(folder / name) for name in _DATA},
         without_private=without_private,
     )
     write(folder / files.MANIFEST, (manifest.model_dump_json(indent=1) + "\n").encode())
