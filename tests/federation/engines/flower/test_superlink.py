@@ -1,18 +1,68 @@
-"""What a SuperLink makes of what it has kept."""
+"""What a SuperLink makes of what it has kept, and of what Flower answers."""
+
+import json
+from types import SimpleNamespace
 
 import pytest
 
 from murmura.errors import RunError
+from murmura.federation.engines.flower import bundle
 from murmura.federation.engines.flower.superlink import SuperLink
+
+
+def idle(folder):
+    """A SuperLink of which no process is started."""
+    link = SuperLink.__new__(SuperLink)
+    link._folder, link._door = folder, folder / "door"
+    return link
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """What Flower's commands print from now on; they end with 0, as its own do."""
+
+    def said(text):
+        monkeypatch.setattr(bundle.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout=text))
+
+    return said
 
 
 @pytest.mark.parametrize(
     "text", ["{", "5", "[1]", '{"north": 1}', '{"north": ["key"]}', '{"north": ["key", Infinity]}', "[" * 5000], ids=len
 )
 def test_what_flower_knows_of_sites_may_be_damaged(tmp_path, text):
-    link = SuperLink.__new__(SuperLink)  # no process is started
-    link._folder = tmp_path
+    link = idle(tmp_path)
     (tmp_path / "nodes.json").write_text(text)
     with pytest.raises(RunError, match="which sites' keys Flower knows is damaged") as error:
         link._registered({"north": "key"})
     assert error.value.where == str(tmp_path / "nodes.json") and not error.value.passing
+
+
+@pytest.mark.parametrize("act", [SuperLink.carry, lambda link: link._registered({"north": "key"})])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (json.dumps({"success": False, "error-message": "SuperLink: here\n\nno room"}, indent=2), "here no room$"),
+        ('{"success": false}', "false"),
+        ('{"success": true}', "true"),
+        ("no JSON", "no JSON"),
+        ('{"a":' * 5000, "a"),
+    ],
+    ids=["told", "not told", "no field", "no JSON", "nested"],
+)
+def test_what_flower_does_not_do_is_told_though_its_command_ends_with_0(tmp_path, says, act, text, why):
+    says(text)
+    with pytest.raises(RunError, match=rf"'flwr (run|supernode)' failed: (?s:.*){why}") as error:
+        act(idle(tmp_path))
+    assert error.value.passing and error.value.fix is None
+    assert not (tmp_path / "nodes.json").exists()
+
+
+def test_a_key_that_flower_has_already_does_not_pass(tmp_path, says):
+    says('{"success": false, "error-message": "\\n[code: 12] Public key already in use."}')
+    with pytest.raises(RunError, match="already in use") as error:
+        idle(tmp_path)._registered({"north": "key"})
+    assert not error.value.passing and error.value.fix == (
+        f"It has it from a start that was broken off: remove {tmp_path}; sites need nothing new."
+    )
+    assert error.value.where == "site north" and list(tmp_path.iterdir()) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from murmura.errors import RunError
 from murmura.federation.engines.flower import environment
@@ -38,8 +40,29 @@ def command(arguments: list[str], home: Path) -> str:
         what = f"'{' '.join(arguments[:2])}' has not ended within {_SECONDS} seconds"
         raise RunError(what, fix="The machine may have been too busy: start again.", passing=True) from None
     if done.returncode:
-        raise RunError(f"'{' '.join(arguments[:2])}' failed: {(done.stderr or done.stdout).strip()[-400:]}")
+        raise _failure(arguments, done.stderr or done.stdout)
     return done.stdout
+
+
+def answered(arguments: list[str], home: Path, field: str) -> Any:
+    """A field of what Flower's server answers one of the commands, which end with 0 though it refuses.
+
+    Raises:
+        RunError: as of ``command``; or the server has not done it, which may pass: what it is asked is no user's.
+    """
+    printed = command([*arguments, "--format", "json"], home)
+    try:
+        told = json.loads(printed[printed.index("{") :])
+        if told["success"]:
+            return told[field]
+        said = " ".join(str(told["error-message"]).split()).rstrip(".")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        said = printed
+    raise _failure(arguments, said, passing=True)
+
+
+def _failure(arguments: list[str], said: str, *, passing: bool = False) -> RunError:
+    return RunError(f"'{' '.join(arguments[:2])}' failed: {said.strip()[-400:]}", passing=passing)
 
 
 def expected(home: Path) -> bytes:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from murmura import atomic
 from murmura.errors import RunError
 from murmura.federation.engines.flower import environment, free_port
-from murmura.federation.engines.flower.bundle import command, project
+from murmura.federation.engines.flower.bundle import answered, project
 from murmura.federation.engines.flower.certificates import new_local
 from murmura.federation.engines.flower.child import Child
 from murmura.federation.engines.flower.gateway import Gateway
@@ -28,6 +28,7 @@ from murmura.progress import say
 _START = 60.0  # seconds that it may take to listen
 _WATCH = 0.5
 _NAME = "here"
+_IN_USE = "already in use"  # what Flower says of a key that it knows
 _CONFIG = """\
 [superlink]
 default = "{name}"
@@ -88,7 +89,7 @@ class SuperLink:
         told = self._folder / "run.toml"
         told.write_text(f"murmura = {json.dumps(json.dumps({'door': str(self._door)}))}\n", encoding="utf-8")
         app = project(self._folder / "app")
-        command(["flwr", "run", str(app), _NAME, "--run-config", str(told), "--format", "json"], self._folder)
+        answered(["flwr", "run", str(app), _NAME, "--run-config", str(told)], self._folder, "run-id")
 
     def close(self) -> None:
         """End it, and the gateway."""
@@ -138,7 +139,7 @@ class SuperLink:
             raise RunError("which sites' keys Flower knows is damaged", where=str(path), fix=fix) from None
         for site, (key, node) in list(known.items()):
             if keys.get(site) != key:  # it has left, or has another key now
-                command(["flwr", "supernode", "unregister", str(node), _NAME, "--format", "json"], self._folder)
+                answered(["flwr", "supernode", "unregister", str(node), _NAME], self._folder, "node-id")
                 del known[site]
                 atomic.write(path, json.dumps(known).encode(), private=True)
         failed: RunError | None = None
@@ -158,13 +159,15 @@ class SuperLink:
     def _register(self, key: str) -> tuple[str, int]:
         path = self._folder / f"{sha256(key.encode()).hexdigest()[:16]}.pub"
         path.write_text(key + "\n", encoding="ascii")
-        told = command(["flwr", "supernode", "register", str(path), _NAME, "--format", "json"], self._folder)
-        path.unlink()
         try:
-            return key, int(json.loads(told[told.index("{") :])["node-id"])
-        except (ValueError, KeyError, TypeError):
-            fix = f"If it has the key from a start that was broken off: remove {self._folder}; sites need nothing new."
-            raise RunError("Flower does not take the site's key", fix=fix) from None
+            return key, int(answered(["flwr", "supernode", "register", str(path), _NAME], self._folder, "node-id"))
+        except RunError as error:
+            if _IN_USE in error.what:
+                told = "It has it from a start that was broken off"
+                error.passing, error.fix = False, f"{told}: remove {self._folder}; sites need nothing new."
+            raise
+        finally:
+            path.unlink()
 
     def _watch(self) -> None:
         while not self._ending:
