@@ -1,6 +1,7 @@
 """What a SuperLink makes of what it has kept, and of what Flower answers."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -28,7 +29,7 @@ def says(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "5", "[1]", '{"north": 1}', '{"north": ["key"]}', '{"north": ["key", Infinity]}', "[" * 5000], ids=len
+    "text", ["{", "5", "[1]", '{"key": "one"}', '{"key": ["north", 1]}', '{"key": Infinity}', "[" * 5000], ids=len
 )
 def test_what_flower_knows_of_sites_may_be_damaged(tmp_path, text):
     link = idle(tmp_path)
@@ -66,3 +67,26 @@ def test_a_key_that_flower_has_already_does_not_pass(tmp_path, says):
         f"It has it from a start that was broken off: remove {tmp_path}; sites need nothing new."
     )
     assert error.value.where == "site north" and list(tmp_path.iterdir()) == []
+
+
+def test_a_site_that_left_and_comes_back_has_the_number_that_it_had(tmp_path, monkeypatch):
+    """Flower never takes a key twice, though it was told to forget it."""
+    taken = []
+
+    def once(arguments, **_):
+        command, given = arguments[1:3], Path(arguments[3])
+        if command == ["supernode", "register"]:
+            key = given.read_text()
+            told = {"success": key not in taken, "node-id": len(taken), "error-message": "Public key already in use."}
+            taken.append(key)
+        else:
+            told = {"success": True, "node-id": int(given.name)}
+        return SimpleNamespace(returncode=0, stdout=json.dumps(told))
+
+    monkeypatch.setattr(bundle.subprocess, "run", once)
+    link, both = idle(tmp_path), {"north": "one", "south": "two"}
+    first = link._registered(both)
+    assert link._registered({"north": "one"}) == {"north": first["north"]}
+    assert link._registered(both) == first and sorted(first.values()) == [0, 1]
+    assert link._registered({"north": "one", "west": "two"})["west"] == first["south"]
+    assert link._registered({"north": "three"}) == {"north": 2}

@@ -129,38 +129,35 @@ class SuperLink:
             return False
 
     def _registered(self, keys: Mapping[str, str]) -> dict[str, int]:
-        """Make the sites' keys known to it, as far as it does not know them from before."""
+        """Make the sites' keys known to it, as far as it does not know them from before; those of sites that have left
+        stay known, since it would never take them again. The gateway lets none of them in."""
         path = self._folder / "nodes.json"
         try:
             read = json.loads(path.read_text()) if path.exists() else {}
-            known = {site: (str(key), int(node)) for site, (key, node) in read.items()}
+            known = {key: int(node) for key, node in read.items()}
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             fix = f"Remove {self._folder}; sites need nothing new."
             raise RunError("which sites' keys Flower knows is damaged", where=str(path), fix=fix) from None
-        for site, (key, node) in list(known.items()):
-            if keys.get(site) != key:  # it has left, or has another key now
-                answered(["flwr", "supernode", "unregister", str(node), _NAME], self._folder, "node-id")
-                del known[site]
-                atomic.write(path, json.dumps(known).encode(), private=True)
         failed: RunError | None = None
         with ThreadPoolExecutor(4) as several:
-            begun = {several.submit(self._register, keys[site]): site for site in keys if site not in known}
+            begun = {several.submit(self._register, key): site for site, key in keys.items() if key not in known}
             for done in as_completed(begun):
+                site = begun[done]
                 try:
-                    known[begun[done]] = done.result()
+                    known[keys[site]] = done.result()
                 except RunError as error:
-                    failed, error.where = error, f"site {begun[done]}"
+                    failed, error.where = error, f"site {site}"
                 else:  # what Flower knows has to be known here, however this ends
                     atomic.write(path, json.dumps(known).encode(), private=True)
         if failed is not None:
             raise failed
-        return {site: known[site][1] for site in keys}
+        return {site: known[key] for site, key in keys.items()}
 
-    def _register(self, key: str) -> tuple[str, int]:
+    def _register(self, key: str) -> int:
         path = self._folder / f"{sha256(key.encode()).hexdigest()[:16]}.pub"
         path.write_text(key + "\n", encoding="ascii")
         try:
-            return key, int(answered(["flwr", "supernode", "register", str(path), _NAME], self._folder, "node-id"))
+            return int(answered(["flwr", "supernode", "register", str(path), _NAME], self._folder, "node-id"))
         except RunError as error:
             if _IN_USE in error.what:
                 told = "It has it from a start that was broken off"
