@@ -238,7 +238,13 @@ def test_sites_that_clip_their_updates_may_train_with_a_proximal_term(name, rule
 
 @pytest.mark.parametrize(
     ("options", "kept"),
-    [({}, (0, 0)), ({"local": "scaffold"}, (1, 2)), ({"server": "fedadam"}, (4, 0)), ({"rule": "fedsa"}, (0, 1))],
+    [
+        ({}, (0, 0)),
+        ({"local": "scaffold"}, (1, 2)),
+        ({"server": "fedadam"}, (4, 0)),
+        ({"rule": "fedsa"}, (0, 1)),
+        ({"travel": "int8"}, (0, 1)),
+    ],
 )
 def test_the_forecast_has_what_the_parts_send_and_keep(options, kept):
     found = method(**options).forecast(SitePart(range(5), 1, True, SGD, adapter=100, down=80, up=60))

@@ -86,13 +86,14 @@ class Averaging(Method):
         optimizer, traits, own = self.optimizer(), self.traits, len(part.records)
         moments = 2 * len(optimizer.remembers) if optimizer else 0  # float64
         beside, stays = self.local.sets * part.adapter, traits.personal or traits.pooled
+        carried = self.rule.config.travel != "float32"  # what rounding has left out (``Cohort.uploads``), in float32
         return Forecast(
             records=own,
             steps=part.steps(own + part.public),
             down=part.down + beside if not stays or (traits.personal and part.first) else 0,
             up=0 if stays else part.up + beside,
             server_keeps=(self.local.sets + moments) * part.adapter,
-            site_keeps=(self.local.site_sets + self.keeps_adapters) * part.adapter,
+            site_keeps=(self.local.site_sets + self.keeps_adapters + carried) * part.adapter,
         )
 
     # ---- on the server -------------------------------------------------------------------------------------------

@@ -101,13 +101,15 @@ def assert_disk(expected, folder):
     assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final) + tokenizers(folder / final)
 
 
-@pytest.mark.parametrize("rule", ["fedsa", "fedex", "flora"])
-def test_the_disk_holds_what_a_rule_keeps(make, watched, rule):
-    """Each site's adapter, or a residual beside the global one."""
-    experiment = make(aggregation={"rule": rule}, evaluation={"attacks": False})
+@pytest.mark.parametrize(
+    "options", [{"rule": "fedsa"}, {"rule": "fedex"}, {"rule": "flora"}, {"travel": "int8"}, {"travel": "bfloat16"}]
+)
+def test_the_disk_holds_what_a_rule_keeps(make, watched, options):
+    """Each site's adapter, or a residual beside the global one; or what rounding has left out of each site's upload."""
+    experiment = make(aggregation=options, evaluation={"attacks": False})
     expected = dry_run(experiment)
     folder = run(experiment).folder
-    final = "sites" if rule == "fedsa" else "adapter"
+    final = "sites" if options.get("rule") == "fedsa" else "adapter"
     assert expected.disk == 3 * numbers(folder, "round-0002*") + numbers(folder / final) + tokenizers(folder / final)
 
 
