@@ -16,7 +16,7 @@ def handler():
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "serve"])
+@pytest.mark.parametrize("command", ["run", "compare", "serve", "export"])
 def test_a_process_that_is_asked_to_end_keeps_what_is_there(command, tmp_path):
     CliRunner().invoke(app, [command, str(tmp_path / "nothing")])  # there is nothing to do
     assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler

@@ -255,6 +255,30 @@ def test_nothing_is_overwritten_unasked(folder, tmp_path):
         export(tmp_path / "nowhere", tmp_path / "c", "adapter")
 
 
+def test_what_a_killed_export_left_is_removed_and_what_it_moved_aside_is_put_back(folder, tmp_path):
+    export(folder, tmp_path / "a", "adapter").rename(tmp_path / "..a.123.partial")
+    (tmp_path / ".a.123.partial").mkdir()
+    (tmp_path / ".a.lock").write_text("")
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(CheckpointError, match="already exists"):
+        export(folder, tmp_path / "a", "merged")
+    assert (tmp_path / "a" / "adapter_config.json").is_file()
+    assert {path.name for path in tmp_path.iterdir()} ^ before == {"a", "..a.123.partial", ".a.123.partial", ".a.lock"}
+    assert (export(folder, tmp_path / "a", "merged", overwrite=True) / "model.safetensors").is_file()
+
+
+def test_two_exports_to_one_folder_are_refused(folder, tmp_path, monkeypatch):
+    merge = exporting._merge
+
+    def meanwhile(*given):
+        with pytest.raises(CheckpointError, match="another process is exporting to this folder"):
+            export(folder, tmp_path / "a", "adapter")
+        merge(*given)
+
+    monkeypatch.setattr(exporting, "_merge", meanwhile)
+    assert (export(folder, tmp_path / "a", "merged") / "model.safetensors").is_file()
+
+
 def test_what_no_export_has_written_is_not_replaced(make, folder, tmp_path, llama_folder):
     """A downloaded model has a card and a configuration, too; so has what another run has left."""
     mine = shutil.copytree(llama_folder, tmp_path / "mine")

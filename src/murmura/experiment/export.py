@@ -24,6 +24,7 @@ from murmura.report.card import run_card
 from murmura.runs import files
 from murmura.runs.card import CARD, is_tagged
 from murmura.runs.folder import RunFolder
+from murmura.runs.locks import making
 from murmura.runs.names import CLASSIFIER, NOT_FOR_RELEASE, OUTCOMES
 from murmura.runs.previous import is_run
 from murmura.runs.record import read
@@ -97,7 +98,7 @@ def export(
         what = "an adapter is handed over as it was trained; a precision is for a whole model"
         raise ConfigError(what, where="--precision", fix="Remove it, or give --merged or --gguf.")
     whole: Precision = precision or "float32"
-    _require_place(experiment, run, out, overwrite)
+    _require_apart(experiment, run, out)
     source = _source(experiment, folder, form, site)
     secrets = has_learnt(experiment) or is_marked(source.absolute())
     if secrets and not canaries:
@@ -107,25 +108,27 @@ def export(
     said = [f"> **{' '.join(WHY_NOT.split())}**"] * secrets + [f"The weights are in {whole}."] * (form != "adapter")
     card = _card(experiment, folder, source, form, site, said)
     told = explaining("it cannot be written", out, "or give another --out", SafetensorError)
-    with told, atomic.replacing_folder(out) as draft:
-        if script is not None:
-            _merge(experiment, folder, source, draft / "merged", whole)
-            _convert(script, draft / "merged", draft / GGUF, whole)
-            shutil.rmtree(draft / "merged")
-        elif form == "merged":
-            _merge(experiment, folder, source, draft, whole)
-        else:
-            shutil.copytree(source, draft, dirs_exist_ok=True)
-        (draft / CARD).write_text(card, encoding="utf-8")
-        if site is not None:
-            atomic.make_private(draft)  # as the site's own folder is
-        if secrets:
-            (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
+    with told, making(out, "exporting to this folder", CheckpointError) as place:
+        _require_replaceable(out, overwrite)
+        with atomic.replacing_folder(place) as draft:
+            if script is not None:
+                _merge(experiment, folder, source, draft / "merged", whole)
+                _convert(script, draft / "merged", draft / GGUF, whole)
+                shutil.rmtree(draft / "merged")
+            elif form == "merged":
+                _merge(experiment, folder, source, draft, whole)
+            else:
+                shutil.copytree(source, draft, dirs_exist_ok=True)
+            (draft / CARD).write_text(card, encoding="utf-8")
+            if site is not None:
+                atomic.make_private(draft)  # as the site's own folder is
+            if secrets:
+                (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
     return out
 
 
-def _require_place(experiment: Experiment, run: Path, out: Path, overwrite: bool) -> None:
-    """Refuse a place where nothing can be written without losing something else."""
+def _require_apart(experiment: Experiment, run: Path, out: Path) -> None:
+    """Refuse a place that is a run's, or that the run needs."""
     where, place = str(out), out.resolve()
     if place.is_relative_to(run.resolve()) or run.resolve().is_relative_to(place):
         raise CheckpointError("this is the run's own folder, or holds it", where=where, fix="Give another --out.")
@@ -133,6 +136,11 @@ def _require_place(experiment: Experiment, run: Path, out: Path, overwrite: bool
         raise CheckpointError("this is in the folder of another run", where=where, fix="Give another --out.")
     if any(one and Path(one).resolve() == place for one in (experiment.model.name, experiment.model.adapter)):
         raise CheckpointError("the run began with the model that is here", where=where, fix="Give another --out.")
+
+
+def _require_replaceable(out: Path, overwrite: bool) -> None:
+    """Refuse a place where something is that was not exported, or that is not to be replaced."""
+    where = str(out)
     if not out.exists() and not out.is_symlink():
         return
     exported = out.is_dir() and not out.is_symlink() and is_tagged(out / CARD)

@@ -8,16 +8,14 @@ there.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock, Timeout
 
-from murmura.atomic import LEFT_BEHIND, clear_drafts, replacing_folder, write
+from murmura.atomic import LEFT_BEHIND, replacing_folder, write
 from murmura.data.files import stem
 from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id
@@ -34,6 +32,7 @@ from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import File, Made, Manifest, Pool, Source
 from murmura.retrieval.texts import text_hash
 from murmura.runs.card import CARD, TAG, is_made_here, is_tagged
+from murmura.runs.locks import making
 from murmura.units import count, listing
 
 _MOST_DOMAINS = 2**16
@@ -116,9 +115,10 @@ def build(
         ModelError: The encoder cannot be found, or gives something that is no vector of length 1.
     """
     out = Path(out)
-    with explaining("the pool cannot be written", out, kind=DataError), _alone(out):
+    told = explaining("the pool cannot be written", out, kind=DataError)
+    with told, making(out, "building this pool", DataError) as place:
         _refuse_other_things(out, overwrite)
-        with replacing_folder(out) as draft:
+        with replacing_folder(place) as draft:
             reading = reading or SourceOptions()
             sources = _write_records(draft, origins, reading)
             _write_vectors(draft, Cached(encoder, cache))
@@ -126,23 +126,6 @@ def build(
             if any(is_made_here(Path(source.source)) for source in sources):
                 (draft / CARD).write_text(_MADE, encoding="utf-8")
     return Pool.open(out)
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Keep other builds away from a folder, and remove the draft of one that was killed."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out.parent / f".{out.name}.lock", timeout=0)
-    try:
-        with lock:
-            try:
-                clear_drafts(out)
-                yield
-            finally:
-                Path(lock.lock_file).unlink(missing_ok=True)
-    except Timeout as error:
-        fix = "Wait until it ends, or give another --out."
-        raise DataError("another process is building this pool", where=str(out), fix=fix) from error
 
 
 def _refuse_other_things(out: Path, overwrite: bool) -> None:

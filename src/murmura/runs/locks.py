@@ -10,7 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from murmura.errors import CheckpointError
+from murmura import atomic
+from murmura.errors import CheckpointError, MurmuraError
 from murmura.progress import say
 from murmura.runs.names import site_of
 
@@ -87,6 +88,35 @@ def alone(private: Path) -> Iterator[None]:
             else:  # nobody starts to work there but by the run's lock, which the caller has
                 lock.release()
         yield
+
+
+@contextmanager
+def making(out: Path, doing: str, kind: type[MurmuraError]) -> Iterator[Path]:
+    """Keep other processes from making the same folder, and clear up what one that was killed has left beside it: what
+    was there before, and was moved aside, is put back.
+
+    Args:
+        out: as a user gave it (``--out``); yielded is where that is.
+        doing: what a process does that makes it.
+        kind: of the error where another one does.
+
+    Raises:
+        OSError: something cannot be written, moved or removed.
+    """
+    place = out.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place.parent / f".{place.name}.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        fix = "Wait until it ends, or give another --out."
+        raise kind(f"another process is {doing}", where=str(out), fix=fix) from error
+    try:
+        atomic.clear_drafts(place)
+        yield place
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def allow_open_files(count: int) -> bool:
