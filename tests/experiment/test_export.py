@@ -4,6 +4,7 @@ import json
 import shutil
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -265,6 +266,15 @@ def test_what_a_killed_export_left_is_removed_and_what_it_moved_aside_is_put_bac
     assert (tmp_path / "a" / "adapter_config.json").is_file()
     assert {path.name for path in tmp_path.iterdir()} ^ before == {"a", "..a.123.partial", ".a.123.partial", ".a.lock"}
     assert (export(folder, tmp_path / "a", "merged", overwrite=True) / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_directory_that_an_export_is_started_from_is_not_replaced(folder, tmp_path, monkeypatch, overwrite):
+    monkeypatch.chdir(export(folder, tmp_path / "a", "adapter"))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=r"^\.: the current directory is in it, and would be replaced\. Start"):
+        export(folder, Path(), "merged", overwrite=overwrite)
+    assert sorted(tmp_path.iterdir()) == before and Path("adapter_config.json").is_file()
 
 
 def test_two_exports_to_one_folder_are_refused(folder, tmp_path, monkeypatch):

@@ -223,6 +223,30 @@ def test_an_empty_folder_becomes_a_pool(make, tmp_path):
     assert len(make(lines(tmp_path / "code.jsonl", "code", range(2)))) == 2
 
 
+@pytest.mark.parametrize("holds", [False, True])
+def test_the_directory_that_a_build_is_started_from_is_not_replaced(make, tmp_path, monkeypatch, holds):
+    public, pool = lines(tmp_path / "code.jsonl", "code", range(2)), tmp_path / "pool"
+    if holds:
+        make(public)
+    (pool / "within").mkdir(parents=True)
+    monkeypatch.chdir(pool / "within")
+    before = sorted(tmp_path.rglob("*"))
+    for out in (".", "..", "../../pool", "../.."):
+        with pytest.raises(DataError, match=rf"^{out}: the current directory is in it, and would be replaced\. Start"):
+            build([Origin.of(str(public))], out, Tiny(), overwrite=holds)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_pool_goes_where_dots_and_links_lead(make, tmp_path):
+    public, link = lines(tmp_path / "code.jsonl", "code", range(2)), tmp_path / "link"
+    (tmp_path / "beside").mkdir()
+    link.symlink_to(tmp_path / "pool")
+    for out, overwrite in ((tmp_path / "beside" / ".." / "pool", False), (link, True)):
+        build([Origin.of(str(public))], out, Tiny(), cache=tmp_path / "cache", overwrite=overwrite)
+        assert link.is_symlink() and len(Pool.open(tmp_path / "pool")) == 2
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+
+
 def test_two_builds_of_one_pool_are_refused(make, tmp_path):
     public = lines(tmp_path / "code.jsonl", "code", range(2))
     encoder = Tiny()

@@ -98,19 +98,22 @@ def making(out: Path, doing: str, kind: type[MurmuraError]) -> Iterator[Path]:
     Args:
         out: as a user gave it (``--out``); yielded is where that is.
         doing: what a process does that makes it.
-        kind: of the error where another one does.
+        kind: of the error where another one does, or where the current directory would be replaced.
 
     Raises:
         OSError: something cannot be written, moved or removed.
     """
-    place = out.resolve()
+    place, where = out.resolve(), str(out)
+    if Path.cwd().is_relative_to(place):  # whoever started this would be left in a folder that is gone
+        fix = "Start from another directory, or give another --out."
+        raise kind("the current directory is in it, and would be replaced", where=where, fix=fix)
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place.parent / f".{place.name}.lock", timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
         fix = "Wait until it ends, or give another --out."
-        raise kind(f"another process is {doing}", where=str(out), fix=fix) from error
+        raise kind(f"another process is {doing}", where=where, fix=fix) from error
     try:
         atomic.clear_drafts(place)
         yield place
