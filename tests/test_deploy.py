@@ -57,6 +57,22 @@ def test_the_compose_file_runs_commands_that_there_are():
     assert "--go-on" in services["server"]["command"]  # else each restart would end at the run that is there
 
 
+def test_containers_run_programs_from_temporary_folders_and_may_write_to_their_volumes():
+    """A service has no other rights than its user; and a new volume belongs to whom its place in the image does."""
+    file = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    image = (ROOT / "deploy" / "Containerfile").read_text().split("\nVOLUME")[0]
+    image = image.split("USER murmura\nWORKDIR /home/murmura\n")[1]
+    made = " ".join(re.findall(r"^RUN mkdir (.*)$", image, re.MULTILINE)).split()
+    assert file["volumes"].keys() == {"runs", "cache"}
+    for service in file["services"].values():
+        places = dict(volume.rsplit(":", 1) for volume in service["volumes"])
+        assert {place for name, place in places.items() if name in file["volumes"]} <= {
+            f"/home/murmura/{name}" for name in made
+        }
+        for place in service["tmpfs"]:
+            assert "exec" in place.partition(":")[2].split(",")
+
+
 def test_the_container_file_copies_what_there_is_and_installs_an_extra_that_there_is():
     text = (ROOT / "deploy" / "Containerfile").read_text()
     for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE):
