@@ -142,11 +142,12 @@ def test_a_page_shows_it(copied):
     assert f"Scores by {read(copied).audit.models[0].strongest}, the model" in page
 
 
-def test_a_run_that_goes_on_forgets_it(copied):
+@pytest.mark.parametrize("onward", [{"done": False}, {"done": True, "changed": True}], ids=["round", "option"])
+def test_a_run_that_goes_on_forgets_it(copied, onward):
     found = audit(copied, QUICK)
     RunFolder(copied).reopen(done=True)
     assert read(copied).audit == found and (copied / AUDIT_SCORES).exists()
-    RunFolder(copied).reopen(done=False)
+    RunFolder(copied).reopen(**onward)
     assert not (copied / AUDIT).exists() and not (copied / AUDIT_SCORES).exists()
 
 

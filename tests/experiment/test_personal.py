@@ -109,6 +109,24 @@ def test_a_run_that_is_killed_in_the_last_round_has_sites_train_once_more(asked,
 
 
 @pytest.mark.usefixtures("no_page")
+def test_a_finished_run_that_is_given_more_rounds_forgets_what_sites_told_of_models_of_earlier_ones(asked, monkeypatch):
+    found = read(run(asked()).folder).personal
+    commit = SiteStore.commit
+
+    def dying(self, round, store):
+        if round == 3:
+            raise KeyboardInterrupt
+        return commit(self, round, store)
+
+    folder = run(asked(run={"min_replies": 2}), resume=True).folder  # no round is new: it is the same model
+    assert found and read(folder).personal == found
+    monkeypatch.setattr(SiteStore, "commit", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(asked({"rounds": 4}), resume=True)
+    assert read(folder).personal == ()
+
+
+@pytest.mark.usefixtures("no_page")
 def test_only_b_trains_over_the_shared_a(asked):
     result = run(asked({"rounds": 1}, {"part": "B"}))
     shared, own = (load_peft(result.folder / name)[0] for name in ("adapter", "sites/heart"))

@@ -205,13 +205,17 @@ class RunFolder:
             what = f"the disk has {free / 2**20:.0f} MiB left, this run needs {(needed + MARGIN) / 2**20:.0f} MiB"
             raise CheckpointError(what, where=str(self.path), fix="Make room or change run.folder.", passing=True)
 
-    def reopen(self, *, done: bool) -> None:
+    def reopen(self, *, done: bool, changed: bool = False) -> None:
         """Forget how the run ended, since it goes on: nobody is to take old results for its own.
 
         Args:
-            done: all its rounds are, and nothing else is asked of it: what was found about its model stays true.
+            done: all its rounds are: what sites have told of their own models stays true.
+            changed: something else is asked of it than before; where that is not so either, what was found about its
+                model stays true.
         """
-        remove(self.path, (*names.ENDED, names.RESUMED, *(() if done else (*names.FOUND, names.AUDIT_SCORES))))
+        personal = () if done else (names.PERSONAL,)
+        found = () if done and not changed else (*names.FOUND, names.AUDIT_SCORES)
+        remove(self.path, (*names.ENDED, names.RESUMED, *personal, *found))
 
     def drop_checkpoints(self) -> None:
         """Remove what the server of a finished run knew, but not its privacy ledger."""
