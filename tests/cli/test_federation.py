@@ -176,6 +176,11 @@ def test_a_deployment_is_none_of_another_engine(with_heart):
         assert "reached by 'flower'" in murmura("serve", with_heart, "--set", f"run.engine={engine}", fails=True)
 
 
+def test_a_deployment_has_no_workers(with_heart):
+    words = ("serve", with_heart, "--quorum", 99, "--set", "run.workers=2")  # so many would never be there
+    assert "have no workers. Leave it out." in murmura(*words, fails=True)
+
+
 @pytest.mark.parametrize("option", ["data.heldout=other.jsonl", "data.max_length=64", "data={}"])
 def test_a_run_is_measured_on_the_records_of_its_federation(with_heart, option):
     told = " ".join(murmura("serve", with_heart, "--set", option, fails=True).split())

@@ -62,7 +62,11 @@ def serve(
     from murmura.runs import RunFolder
 
     require_one({"--resume": resume, "--overwrite": overwrite, "--go-on": go_on})
-    federation = Federation.load(folder, {"run.engine": DEPLOYED, **changes_of(override)})
+    changes = changes_of(override)
+    if "run.workers" in changes:  # the experiment may have it, for a simulation
+        what = "sites on machines of their own have no workers"
+        raise ConfigError(what, where="--set run.workers", fix="Leave it out.")
+    federation = Federation.load(folder, {"run.engine": DEPLOYED, **changes})
     if federation.experiment.run.engine != DEPLOYED:  # what a network shows would be checked for as in a simulation
         what = f"sites on machines of their own are reached by '{DEPLOYED}'"
         raise ConfigError(what, where="--set run.engine", fix="Leave it out.")
