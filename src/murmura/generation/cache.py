@@ -77,6 +77,7 @@ class _Layer(CacheLayerMixin):
     """One layer of ``Columns``. A sliding window is left to the mask."""
 
     is_sliding = False
+    is_initialized: bool
     keys: Any
     values: Any
 

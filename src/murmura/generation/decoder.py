@@ -308,7 +308,7 @@ class Lockstep:
         self.texts = [self.texts[row] for row in kept]
         if left and kept:
             rows = torch.tensor(kept, device=self.bank.device)
-            self._cache.reorder_cache(rows)  # type: ignore[arg-type]  # any tensor of integers
+            self._cache.reorder_cache(rows)
             self._mask = self._mask[rows]
             self.bank.route(torch.tensor([text.slot for text in self.texts]))
         return left

@@ -207,7 +207,7 @@ def save_peft(
     config = LoraConfig(
         r=spec.rank,
         # PEFT types alpha as an integer but divides by it; a whole number stays one for other readers.
-        lora_alpha=int(spec.alpha) if float(spec.alpha).is_integer() else spec.alpha,  # type: ignore[arg-type]
+        lora_alpha=int(spec.alpha) if float(spec.alpha).is_integer() else spec.alpha,
         lora_dropout=spec.dropout,
         use_rslora=spec.rslora,
         use_dora=spec.dora,
