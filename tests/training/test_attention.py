@@ -58,6 +58,17 @@ def test_all_else_is_as_it_was(monkeypatch, tokens, dtype, learns):
     assert seen == [getattr(torch, dtype)]
 
 
+def test_of_blocks_that_overlap_nothing_stays_either():
+    """Sites that train in threads of one process end in any order."""
+    first, second = short_in_float32(CPU), short_in_float32(CPU)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is not sdpa_attention_forward  # for the other block
+    second.__exit__(None, None, None)
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
+
+
 def test_nothing_stays_of_it():
     with pytest.raises(ValueError, match="within"), short_in_float32(CPU):
         assert ALL_ATTENTION_FUNCTIONS["sdpa"] is not sdpa_attention_forward

@@ -8,6 +8,7 @@ slow.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,22 +19,34 @@ import torch
 _LONG = 192  # tokens, from which on blocks have 64 rows
 _FUSED = "sdpa"  # PyTorch's, as transformers names it
 
+_CHANGING = threading.Lock()
+_blocks = 0  # that are running, in whatever threads
+_plain: Any = None  # what was there before the first of them
+
 
 @contextmanager
 def short_in_float32(device: torch.device) -> Iterator[None]:
     """While the block runs, models of transformers compute attention of short texts in float32 on a CPU, where there
-    will be a backward pass; what comes out is in bfloat16 again."""
+    will be a backward pass; what comes out is in bfloat16 again. Blocks may overlap, as those of sites that train in
+    threads of one process do."""
+    global _blocks, _plain
     if device.type != "cpu":
         yield
         return
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as every
 
-    plain = every[_FUSED]
-    every[_FUSED] = partial(_attend, plain)
+    with _CHANGING:
+        if not _blocks:
+            _plain = every[_FUSED]
+            every[_FUSED] = partial(_attend, _plain)
+        _blocks += 1
     try:
         yield
     finally:
-        every[_FUSED] = plain
+        with _CHANGING:
+            _blocks -= 1
+            if not _blocks:
+                every[_FUSED] = _plain
 
 
 def _attend(
