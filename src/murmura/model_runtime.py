@@ -104,7 +104,7 @@ class ModelRuntime:
     @property
     def step(self) -> StepFactory:
         """What computes the gradients of local training on tokenised records."""
-        return self.reading.step_from(self._start)
+        return self.reading.step(self._start)
 
     @property
     def device(self) -> torch.device:

@@ -28,17 +28,16 @@ class Reading(ABC):
     template: Template | None = None
     cloze: Cloze | None = None
 
-    @property
-    def step(self) -> StepFactory:
-        """What computes the gradients of local training on tokenised records."""
+    def step(self, start: State | None) -> StepFactory:
+        """What computes the gradients of local training on tokenised records.
+
+        Args:
+            start: the adapter that the run begins with, None for the model as it is: some losses are about how far
+                training has come from there.
+        """
         from murmura.training.step import Step
 
         return Step
-
-    def step_from(self, start: State | None) -> StepFactory:
-        """The same for a run that begins with an adapter, where a loss is about how far training has come from there;
-        None: with the model as it is."""
-        return self.step
 
     @property
     def chat_template(self) -> str | None:

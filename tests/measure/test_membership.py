@@ -25,7 +25,7 @@ MEMBERS, OTHERS = instructions(24, seed=1), instructions(24, seed=2)
 def learnt(bench, records, *, lr=0.01, epochs=30):
     training = LocalTraining(epochs=epochs, batch_size=4)
     shards, start = [bench.tokenise_fitting(records)], bench.bank.initial(Stream(0))
-    [result] = train(bench.bank, shards, [start], training, lr, [Stream(0)], step=bench.reading.step)
+    [result] = train(bench.bank, shards, [start], training, lr, [Stream(0)], step=bench.step)
     return result.state
 
 

@@ -25,5 +25,5 @@ def test_nothing_stands_around_them(tokenizer):
 def test_every_token_but_the_first_is_trained_on(tokenizer):
     reading, record = DOCUMENT.reading(None, DATA, tokenizer, masked=False), Document("the rash")
     [item] = reading.tokenise([record])
-    assert item.labels == [-100, *item.ids[1:]] and reading.step is Step
+    assert item.labels == [-100, *item.ids[1:]] and reading.step(None) is Step
     assert reading.tokenise([record, record])[1] is item

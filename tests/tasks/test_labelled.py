@@ -50,4 +50,5 @@ def test_texts_are_trained_towards_their_labels_at_the_blank(tokenizer):
     good, unknown = reading.tokenise([Labelled("rash", "good"), Labelled("help")])
     assert (good.target, unknown.target) == ((0.0, 1.0), (0.5, 0.5))
     assert list(good.items) == reading.cloze.tokenise_all(["rash"])[0]
-    assert (reading.step.func, reading.step.keywords["sample_pattern"]) == (ClozeStep, True)
+    step = reading.step(None)
+    assert (step.func, step.keywords["sample_pattern"]) == (ClozeStep, True)

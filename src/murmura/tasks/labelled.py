@@ -38,8 +38,7 @@ class LabelledReading(Reading):
         self.cloze: Cloze = cloze
         self.sample_pattern = sample_pattern
 
-    @property
-    def step(self) -> StepFactory:
+    def step(self, start: State | None) -> StepFactory:
         from murmura.training.cloze import ClozeStep
 
         return partial(ClozeStep, cloze=self.cloze, sample_pattern=self.sample_pattern)

@@ -38,11 +38,7 @@ class PreferenceReading(Reading):
         self._known: dict[Preference, Pair | None] = {}
         self._reference: Reference | None = None
 
-    @property
-    def step(self) -> StepFactory:
-        return self.step_from(None)
-
-    def step_from(self, start: State | None) -> StepFactory:
+    def step(self, start: State | None) -> StepFactory:
         from murmura.training.preference import PreferenceStep, Reference
 
         if self._reference is None:

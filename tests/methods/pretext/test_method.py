@@ -140,7 +140,7 @@ def test_the_model_is_trained_by_the_options_of_training_and_its_rate_falls_over
         return ["the result"]
 
     monkeypatch.setattr(expand_and_train, "train", train)
-    bench = SimpleNamespace(reading=SimpleNamespace(step=None), bank=None)
+    bench = SimpleNamespace(step=None, bank=None)
     server = SimpleNamespace(runtime=bench, initial=dict, stream=Stream(0), round=1)
     assert expand_and_train.trained(server, ["an item"] * 8, options) == "the result"
     assert trained == pytest.approx([0.4, 0.25, 0.1])  # 12 steps

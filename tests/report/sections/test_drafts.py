@@ -82,5 +82,5 @@ def test_where_there_are_none_or_they_are_damaged_an_error_says_so(tmp_path):
     assert "Do not publish this file" in file.read_text().splitlines()[0]
     assert file.stat().st_mode & 0o077 == 0
     file.write_text('{"round": 1}\nnonsense\n')
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"drafts\.jsonl, line 1: 'text' is missing"):
         drafts(rows_of(path))

@@ -108,7 +108,7 @@ def trained(server: Server, items: Sequence[Tokenised], options: LocalTraining) 
                 options,
                 options.lr,
                 [server.stream / "target"],
-                step=bench.reading.step,
+                step=bench.step,
                 watch=watch,
                 description="train on the texts",
             )

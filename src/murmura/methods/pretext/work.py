@@ -120,5 +120,5 @@ def _train(bench: ModelRuntime, records: Sequence[Any], count: int) -> None:
 
     items = list(islice(cycle(bench.tokenise_fitting(records)), count))
     options = bench.training.model_copy(update={"batch_size": count, "max_steps": 1})
-    start, step = bench.initial(_TRIED), bench.reading.step
+    start, step = bench.initial(_TRIED), bench.step
     train(bench.bank, [items], [start], options, options.lr, [_TRIED], step=step, description="try training")

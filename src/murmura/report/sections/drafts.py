@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from murmura.errors import CheckpointError
 from murmura.report.content import Block, ReportSection, Table, shortened
 from murmura.report.table import Row, each_run, runs_of
-from murmura.runs import jsontext
+from murmura.runs import files
 from murmura.runs.names import PRIVATE, SITE_DRAFTS, site_folder
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import ShownDraft
@@ -77,8 +76,4 @@ def _kept(run: RunRecord) -> dict[str, list[ShownDraft]]:
 
 
 def _read(path: Path) -> list[ShownDraft]:
-    try:
-        lines = [jsontext.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [replace(ShownDraft(0, "", False, ""), **line) for line in lines if "private" not in line]
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"it cannot be read ({error})", where=str(path), fix="Leave out --drafts.") from None
+    return [files.made(row, ShownDraft, where) for where, row in files.lines(path) if "private" not in row]
