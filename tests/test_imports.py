@@ -49,6 +49,7 @@ ORDER = (
         "atomic",
         "finite",
         "harmless",
+        "overlapping",
         "third_party",
         "precision",
         "registry",

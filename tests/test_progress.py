@@ -58,6 +58,22 @@ def test_where_times_are_secret_objects_have_none(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().err) == {"message": "round 1", "round": 1} and len(aside) == 1
 
 
+def test_of_blocks_that_overlap_none_ends_another(capsys):
+    """Two runs in threads: what one keeps secret stays so when the other has ended; what comes later is neither's."""
+    first, second = [], []
+    begun, other = discreet(first.append), discreet(second.append)
+    with once():
+        begun.__enter__()
+        other.__enter__()
+        begun.__exit__(None, None, None)
+        say("who was asked")
+        assert capsys.readouterr().err == "" and len(second) == 1 and first == []
+        other.__exit__(None, None, None)
+    for _ in range(2):
+        say("later")
+    assert capsys.readouterr().err.count("later") == 2 and len(second) == 1
+
+
 def test_time_left_is_at_the_rate_of_this_process(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)

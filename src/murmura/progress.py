@@ -30,8 +30,8 @@ Told = dict[str, Any]
 """How far a process has come, as JSON: ``phase`` (its name) and ``tenths`` that are done; None when it is over."""
 
 _relay: Callable[[Told], None] | None = None
-_aside: Callable[[str], None] | None = None
-_said: set[str] | None = None  # what was said where each line is said once
+_asides: list[Callable[[str], None]] = []  # of blocks that are discreet, in whatever threads
+_said: list[set[str]] = []  # what was said where each line is said once
 _others: dict[str, Bar] = {}  # what other processes work on, shown here
 
 
@@ -61,7 +61,7 @@ class Bar:
         self.done += amount
         if self._task is not None:
             _live().advance(self._task, amount)
-        elif _aside is None and time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
+        elif not _asides and time.monotonic() - self._last > _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             of = f"/{self.total:g}" if self.total else ""
             left = f", {self.left_in_words}" if self.left_in_words else ""
@@ -104,23 +104,22 @@ def discreet(aside: Callable[[str], None]) -> Iterator[None]:
     Args:
         aside: gets the other lines, with date and time.
     """
-    global _aside
-    before, _aside = _aside, aside
+    _asides.append(aside)
     try:
         yield
-    finally:
-        _aside = before
+    finally:  # of blocks that overlap, none ends another
+        _asides.remove(aside)
 
 
 @contextmanager
 def once() -> Iterator[None]:
     """For the time of a ``with`` block, or of a function that this decorates, say each line once."""
-    global _said
-    before, _said = _said, set()
+    said: set[str] = set()
+    _said.append(said)
     try:
         yield
     finally:
-        _said = before
+        _said[:] = [one for one in _said if one is not said]
 
 
 def say(message: str, *, public: bool = False, **about: Any) -> None:
@@ -131,12 +130,12 @@ def say(message: str, *, public: bool = False, **about: Any) -> None:
         about: what it is about, JSON, for programs that read the lines: ``event`` (``round``, ``planned``,
             ``unplanned``, ``progress``), ``round``, ``site``, figures.
     """
-    if _said is not None:
-        if message in _said:
+    if _said:
+        if message in _said[-1]:
             return
-        _said.add(message)
-    if _aside is not None and _relay is None and not public:
-        _aside(f"{_now()} {message}")
+        _said[-1].add(message)
+    if _asides and _relay is None and not public:
+        _asides[-1](f"{_now()} {message}")
     elif _relay is not None:
         _print(_object(message, about) if _is_json() else message)
     elif _is_terminal():
@@ -148,8 +147,8 @@ def say(message: str, *, public: bool = False, **about: Any) -> None:
 
 
 def _log(message: str, about: Mapping[str, Any]) -> None:
-    dated: Mapping[str, Any] = {} if _aside else {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
-    plain = message if _aside else f"{_now()} {message}"
+    dated: Mapping[str, Any] = {} if _asides else {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    plain = message if _asides else f"{_now()} {message}"
     _print(_object(message, about, dated) if _is_json() else plain)
 
 

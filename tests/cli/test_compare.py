@@ -63,10 +63,11 @@ def test_a_dry_run_tells_what_is_finished(file, tmp_path):
     assert compare(file, *few).exit_code == 0
     more = compare(file, "--seeds", "2", "--dry-run", "--time", "--out", out)
     assert "FedAvg: 2 runs (1 finished), rate" in more.stdout and re.search(r"about .+ left, or less\n", more.stdout)
-    beside = compare(file, "--seeds", "2", "--dry-run", "--time", "--jobs", "2", "--out", out)
+    beside = compare(file, "--seeds", "3", "--dry-run", "--time", "--jobs", "2", "--out", out)
     assert re.search(r", \d.+ to .+ left, or less\n", beside.stdout)
     every = compare(file, *few, "--dry-run", "--time")
     assert "FedAvg: 1 run (1 finished)" in every.stdout and every.stdout.endswith(f"seed 0, kept in {out}\n")
+    assert compare(file, *few, "--dry-run", "--time", "--jobs", "8").stdout == every.stdout
 
 
 @pytest.mark.usefixtures("begun")

@@ -2,9 +2,12 @@
 
 import time
 
+import pytest
+
 from murmura.compare import jobs
 from murmura.errors import MurmuraError
 from murmura.experiment.run import run
+from murmura.training.states import SHARED
 
 
 def runs_in_this_process(monkeypatch):
@@ -15,7 +18,9 @@ def runs_in_this_process(monkeypatch):
         begun.append(job.folder.name)
         began = time.monotonic()
         try:
-            run(job.experiment, resume=False)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(SHARED, str(job.states))
+                run(job.experiment, resume=False)
         except MurmuraError as error:
             return time.monotonic() - began, str(error)
         return time.monotonic() - began, ""

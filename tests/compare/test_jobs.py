@@ -1,6 +1,5 @@
 """The runs of a comparison: what each is, what they share, and how they are carried out."""
 
-import os
 import re
 import stat
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from murmura.experiment.config import Experiment
 from murmura.progress import clock
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import CONFIG, NOT_FOR_PUBLICATION
-from murmura.training.states import SHARED
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.compare.conftest import ARMS, RATES
 
@@ -34,7 +32,7 @@ def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(compari
     outcome = deep.carry_out(1, deep.check())
     assert found[0] and found[1] == found[0]
     assert any("the time of a run also depends on its arm's place in the file" in told for told in outcome.remarks)
-    assert not place.exists() and SHARED not in os.environ
+    assert not place.exists()
 
 
 def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):
@@ -82,6 +80,8 @@ def test_time_left_is_what_the_same_arms_took(monkeypatch):
     watch.done(runs[1], 40.0)  # the rest of a run that had been begun before
     watch.done(runs[3], None)  # it failed
     assert watch.words == f"3 of 5 runs done, about {clock((100 + 55) / 2)} left"  # a run of its own counts alone
+    watch.done(runs[2], 60.0)
+    assert watch.words == f"4 of 5 runs done, about {clock(100)} left"  # alone, whatever may run beside it
     nothing = jobs._Watch(runs, [], 2)
     nothing.done(runs[0], None)
     assert nothing.words == "1 of 5 runs done"

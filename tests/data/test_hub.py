@@ -1,6 +1,7 @@
 """The hub, without the hub: what an id is, and what a user without a network reads."""
 
 import datasets
+import httpx
 import pytest
 
 from murmura.data.hub import is_hub_id
@@ -77,12 +78,13 @@ def test_a_missing_column_and_a_missing_split(hub):
         load_records("openai/gsm8k", Instruction, fields=FIELDS, split="dev")
 
 
-def test_files_that_do_not_fit_together_are_told(hub, monkeypatch):
+@pytest.mark.parametrize("kind", [datasets.exceptions.DatasetGenerationError, httpx.ProxyError])
+def test_whatever_goes_wrong_with_it_is_told(hub, monkeypatch, kind):
     def load_dataset(*_, **__):
-        raise datasets.exceptions.DatasetGenerationError("the second file has other columns")
+        raise kind("403 Forbidden")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(DataError, match=r"cannot be loaded, split 'train' \(the second file has other columns\)"):
+    with pytest.raises(DataError, match=r"cannot be loaded, split 'train' \(403 Forbidden\)"):
         load_records("openai/gsm8k", Instruction, fields=FIELDS)
 
 

@@ -1,6 +1,7 @@
 """A run goes on with the files that it has read, or not at all."""
 
 import json
+import os
 import shutil
 from dataclasses import asdict
 from importlib import import_module
@@ -34,6 +35,16 @@ def other_heldout(folder):
     small.write_lines(folder / "heldout.jsonl", map(small.heldout, range(1, small.HELDOUT + 1)))
 
 
+def as_old(folder):
+    """Other records in as many characters, in a file with the time of the one before, as archives give it."""
+    file = folder / "heldout.jsonl"
+    about, text = file.stat(), file.read_text()
+    (folder / "new").write_text(text.replace("letter", "answer"))
+    os.utime(folder / "new", ns=(about.st_atime_ns, about.st_mtime_ns))
+    (folder / "new").replace(file)
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (about.st_size, about.st_mtime_ns)
+
+
 def another_site(folder):
     small.write_lines(folder / "sites" / "skin.jsonl", [small.record("skin", number) for number in range(1, 4)])
 
@@ -41,6 +52,7 @@ def another_site(folder):
 @pytest.mark.parametrize(
     ("change", "which"),
     [
+        (as_old, r"data.heldout.*: heldout.jsonl"),
         (other_weights, r"model.name.*: model.safetensors"),
         (other_heldout, r"data.heldout.*: heldout.jsonl"),
         (another_site, r"data.train.*: skin.jsonl"),

@@ -234,6 +234,25 @@ def test_held_out_columns_of_their_own_and_fewer_records(tmp_path):
     assert len(found.heldout) == 3 and all(r.output.startswith("come back") for r in found.heldout)
 
 
+def test_a_column_that_the_held_out_file_lacks_is_one_of_its_own_option(tmp_path):
+    write_lines(tmp_path / "public.jsonl", [{"instruction": "reply", "answer": "come back"}])
+    with pytest.raises(DataError, match=r"no column 'output'.*: heldout_fields = \{output = 'COLUMN'\}"):
+        gathered(train="sites", heldout="public.jsonl")
+
+
+def test_a_label_to_share_out_by_that_is_nowhere_is_called_what_it_is():
+    sites = {"by": "partition", "count": 2, "scheme": "dirichlet", "label": "topc"}
+    with pytest.raises(DataError, match=r"no column 'topc'.*or of the labels that they are drawn by"):
+        partitioned(sites=sites)
+
+
+@pytest.mark.parametrize("options", [{"user": ""}, {"sites": {"by": "partition", "count": 2, "label": ""}}])
+def test_no_column_is_called_nothing(options):
+    """With user = "" all records would be those of one person."""
+    with pytest.raises(ConfigError, match="must not be empty"):
+        gathered(train="sites", **options)
+
+
 def test_at_most_so_many_records_a_site():
     assert sizes(gathered(train="sites", sites={"records": 4})) == {"heart": 4, "skin": 3}
 

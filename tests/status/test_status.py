@@ -4,6 +4,7 @@ import io
 import json
 import math
 import shutil
+import socket
 import threading
 import time
 import urllib.error
@@ -270,7 +271,9 @@ def test_the_page_is_served_on_this_machine_and_other_paths_are_not(make):
     while not addresses:
         time.sleep(0.01)
     assert addresses[0].startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(addresses[0]) as answer:
+    port = int(addresses[0].rstrip("/").rpartition(":")[2])
+    idle = socket.create_connection((served.HOST, port))  # a browser's, in advance: it asks nothing
+    with idle, urllib.request.urlopen(addresses[0], timeout=30) as answer:
         text = answer.read().decode()
     assert 'http-equiv="refresh"' in text and "small (fedit)" in text
     with urllib.request.urlopen(f"{addresses[0]}status.json") as answer:

@@ -17,14 +17,14 @@ class Remembering(Sink):
     all: ClassVar = []
 
     def __init__(self, run):
-        self.run, self.rounds, self.report = run, [], None
+        self.run, self.rounds, self.report, self.closed = run, [], None, 0
         self.all.append(self)
 
     def log(self, round, figures):
         self.rounds.append((round, figures))
 
     def close(self, report):
-        self.report = report
+        self.report, self.closed = report, self.closed + 1
 
 
 class Broken(Remembering):
@@ -65,6 +65,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_others_go_on(tracking):
     )
     [said] = tracking.said
     assert "mlflow any more (OSError: no route to https://host/api)" in said and broken.report is None
+    assert (broken.closed, whole.closed) == (1, 1)  # else what is tracked next in this process might go to it
 
 
 def test_a_resumed_run_tells_what_is_new_and_what_was_missed(tracking, tmp_path):

@@ -6,7 +6,9 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import signal
 import sys
+import threading
 from typing import Annotated, Any, Literal
 
 import typer
@@ -40,7 +42,6 @@ from murmura.cli import (
 )
 from murmura.errors import Interrupted, MurmuraError, may_pass, unforeseen
 from murmura.progress import LOG_FORMAT
-from murmura.third_party import settle
 
 MISTAKE, MAY_PASS, INTERRUPTED = 2, 75, 130  # exit codes; 75 is EX_TEMPFAIL of sysexits.h
 
@@ -127,6 +128,16 @@ app.add_typer(models.app, name="models")
 app.command("path")(path.path)
 
 
+def end_as_by_hand() -> None:
+    """Have SIGTERM, which batch systems, service managers and comparisons end a process with, and SIGHUP, as when a
+    terminal is closed, do what Ctrl-C does: what is there is kept, what was half made goes, runs of a comparison end,
+    and the command says how to go on. Nothing changes where somebody has decided otherwise, as `nohup` does."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"murmura {__version__}")
@@ -135,6 +146,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def murmura(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -147,4 +159,5 @@ def murmura(
     os.environ[LOG_FORMAT] = log
     if isinstance(sys.stdout, io.TextIOWrapper):  # what files hold, and are called, need not be text
         sys.stdout.reconfigure(errors="backslashreplace")
-    settle()  # before torch is imported
+    if context.invoked_subcommand != "site":  # a site's process ends in its own way
+        end_as_by_hand()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmura.cli.of_run import SkipBad, changes_of, end_as_by_hand
+from murmura.cli.of_run import SkipBad, changes_of
 from murmura.errors import ConfigError
 from murmura.units import listing, several
 
@@ -67,7 +67,6 @@ def compare(
     from murmura.compare.arms import load
     from murmura.compare.comparison import Comparison
 
-    end_as_by_hand()
     if time and not dry_run:
         raise ConfigError(
             "--time is for --dry-run", fix="Give both; a comparison itself shows the time left as it goes."
@@ -123,7 +122,9 @@ def _foresee(comparison: Comparison, planned: Mapping[str, Foreseen], jobs: int,
     seeds = comparison.config.chosen_seeds
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     # Runs side by side share cores, and those of the search measure less than others.
-    between = f"about {duration(left)}" if jobs == 1 else f"{duration(left / jobs)} to {duration(left)}"
+    side_by_side = max(1, min(jobs, every - finished))
+    alone = f"about {duration(left)}"
+    between = alone if side_by_side == 1 else f"{duration(left / side_by_side)} to {duration(left)}"
     but = f", without {listing(list(untried))}, which cannot be tried" if untried else ", or less"
     lasts = f", {between} {'left' if finished else 'in all'}{but}" if left else ""
     typer.echo(f"{_counted(every, finished)}, {named}, kept in {comparison.folder}{lasts}")

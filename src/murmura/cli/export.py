@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from click.core import ParameterSource
 
-from murmura.cli.of_run import Run, Site, end_as_by_hand
+from murmura.cli.of_run import Run, Site
 from murmura.errors import ConfigError
 
 
@@ -46,7 +46,6 @@ def export(
 
     The card says what it was trained on, how good it is, what is guaranteed, what left the sites and what was attacked.
     """
-    end_as_by_hand()
     from murmura.experiment.export import export as hand_over
 
     forms: dict[Literal["adapter", "merged", "gguf"], bool] = {"adapter": adapter, "merged": merged, "gguf": gguf}

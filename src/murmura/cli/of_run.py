@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,10 +69,3 @@ def show_result(folder: Path) -> None:
 
     report.show(report.table([runs.read(folder)]))
     typer.echo(f"Report: {runs.RunFolder(folder).report}")
-
-
-def end_as_by_hand() -> None:
-    """Have SIGTERM, which batch systems, service managers and comparisons end a process with, do what Ctrl-C does: what
-    is there is kept, and the command says how to go on. Nothing changes where somebody has decided otherwise."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmura.cli.data import mapping
-from murmura.cli.of_run import end_as_by_hand
 
 if TYPE_CHECKING:
     from murmura.retrieval.pool import Pool
@@ -66,7 +65,6 @@ def build(
     Of records with the same instruction and input the first is kept. Vectors are kept in the cache as they come: stop
     at any time with Ctrl-C; the same command resumes it.
     """
-    end_as_by_hand()
     from murmura.retrieval.build import Origin, SourceOptions
     from murmura.retrieval.build import build as make
     from murmura.retrieval.encoder import Encoder

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from murmura.cli.of_run import Resume, SkipBad, StartOver, changes_of, end_as_by_hand, require_one, show_result
+from murmura.cli.of_run import Resume, SkipBad, StartOver, changes_of, require_one, show_result
 from murmura.errors import ConfigError
 
 REFUSED = 2  # exit code of a dry run whose run would not start, as the run itself would end
@@ -33,7 +33,6 @@ def run(
     """
     from murmura.experiment import Experiment
 
-    end_as_by_hand()
     require_one({"--resume": resume, "--overwrite": overwrite, "--dry-run": dry_run})
     if time and not dry_run:
         raise ConfigError("--time is for --dry-run", fix="Give both; a run itself shows the time left as it goes.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from murmura.cli.of_run import Resume, StartOver, changes_of, end_as_by_hand, require_one, show_result
+from murmura.cli.of_run import Resume, StartOver, changes_of, require_one, show_result
 
 
 def serve(
@@ -50,7 +50,6 @@ def serve(
     from murmura.errors import ConfigError
     from murmura.federation.engines.flower import require
 
-    end_as_by_hand()
     require()
     from murmura.experiment.deployment import Deployment
     from murmura.experiment.federation import Federation

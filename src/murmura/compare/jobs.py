@@ -100,6 +100,11 @@ class Job:
     def title(self) -> str:
         return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
 
+    @property
+    def states(self) -> Path:
+        """Where runs of its comparison share what frozen layers compute: see ``shared_states``."""
+        return self.folder.resolve().parent.parent / _SHARED / STATES
+
 
 @contextmanager
 def shared_states(folder: Path) -> Iterator[None]:
@@ -110,11 +115,9 @@ def shared_states(folder: Path) -> Iterator[None]:
     """
     place = folder / _SHARED
     shutil.rmtree(place, ignore_errors=True)  # of one that was killed
-    os.environ[SHARED] = str(place.resolve() / STATES)
     try:
         yield
     finally:
-        del os.environ[SHARED]
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -179,7 +182,7 @@ class _Watch:
             return done
         mean = fmean(map(fmean, known.values()))
         left = sum(fmean(known[name]) if name in known else mean for name in self._open)
-        return f"{done}, about {clock(left / self._at_once)} left"
+        return f"{done}, about {clock(left / min(self._at_once, len(self._open)))} left"
 
 
 def _times(jobs: Sequence[Job]) -> dict[str, list[float]]:
@@ -284,7 +287,7 @@ def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
     with log.open("ab") as output:
         code = under_way.run(
             [sys.executable, "-m", "murmura", "run", str(file), *again],
-            env={**os.environ, **limited},
+            env={**os.environ, **limited, SHARED: str(job.states)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -25,7 +25,7 @@ class SitesConfig(Section):
     by: Literal["file", "column", "partition"] = "file"
     """file: one file a site in the folder data.train; column: the column that names a record's owner; partition: one
     file shared out."""
-    column: str | None = None
+    column: str | None = Field(None, min_length=1)
     """The column, for by = "column"."""
     count: int | None = Field(None, ge=1)
     """How many sites, for by = "partition"."""
@@ -34,7 +34,7 @@ class SitesConfig(Section):
     equal size whose mix of labels is drawn from Dir(alpha·prior)."""
     alpha: float = Field(1.0, gt=0)
     """Concentration of the Dirichlet distribution; the smaller, the more the sites differ."""
-    label: str | None = None
+    label: str | None = Field(None, min_length=1)
     """Column to draw the mix over; k-means clusters of the records' embeddings if not given."""
     clusters: int = Field(100, ge=1)
     """How many k-means clusters, where there is no label column and no few_shot, which has clusters of its own."""
@@ -93,7 +93,7 @@ class DataConfig(Section):
     records may do without."""
     heldout_fields: dict[str, str] | None = None
     """The same for `heldout`, if its columns have other names than those of `train`."""
-    user: str | None = None
+    user: str | None = Field(None, min_length=1)
     """Column of `train` that names the person a record is about, where one person has several records."""
     records_per_user: int | None = Field(None, ge=1)
     """At most so many records of one person at a site, drawn at random; the others are left out. A guarantee for single

@@ -151,7 +151,7 @@ class ColumnLayout(Generic[R]):
     def _elsewhere(self, column: str) -> str:
         field = next((field for field, wanted in self.columns.items() if wanted == column), None)
         if field is None:
-            whose = "users" if column == self.user_column else "sites"
+            whose = "users" if column == self.user_column else "sites, or of the labels that they are drawn by"
             return f"It was named as the column of the {whose}, which must be called so in every file"
         if not self.renaming:
             return f"Call the column that holds it '{column}'"

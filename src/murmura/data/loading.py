@@ -108,6 +108,7 @@ def load_records(
     renaming: str = RENAMING,
     check: Callable[[R, Mapping[str, str]], R] | None = None,
     what: str = "record",
+    remedy: str = SKIP,
 ) -> LoadedRecords[R]:
     """Read records, at least one.
 
@@ -115,6 +116,7 @@ def load_records(
         skip_bad: Drop unusable records and list them in ``LoadedRecords.bad``, instead of refusing them all together.
         check: As for ``ColumnLayout``.
         what: What messages call a record; the others as ``scan``.
+        remedy: What else to do about bad ones.
 
     Returns:
         the records, with the place of each.
@@ -125,7 +127,7 @@ def load_records(
     """
     layout = replace(ColumnLayout.of(kind, fields, None, renaming), check=check)
     loaded = scan_columns(source, layout, split)
-    require_usable([loaded], skip_bad=skip_bad, what=what)
+    require_usable([loaded], skip_bad=skip_bad, what=what, remedy=remedy)
     return loaded
 
 

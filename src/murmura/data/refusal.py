@@ -9,6 +9,7 @@ from murmura.errors import DataError
 
 _LISTED = 10
 SKIP = "To leave them out and count them: --skip-bad."
+REMOVE = "Take them out of the file."
 
 
 def indented(lines: Sequence[str]) -> str:

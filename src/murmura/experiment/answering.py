@@ -8,6 +8,7 @@ from typing import Any
 
 from murmura.data.loading import LoadedRecords, load_records
 from murmura.data.records import Question
+from murmura.data.refusal import SKIP
 from murmura.experiment.config import Experiment
 from murmura.experiment.trained import Trained
 from murmura.progress import bar
@@ -16,9 +17,14 @@ _AT_ONCE = 256
 """Questions whose answers are written before any is handed out."""
 
 
-def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> LoadedRecords[Question]:
+def questions(
+    experiment: Experiment, file: Path, *, skip_bad: bool = False, remedy: str = SKIP
+) -> LoadedRecords[Question]:
     """The questions in a file, whose columns are called as those of the run's records are; in a run about
     preferences, the instruction's as that of its prompts.
+
+    Args:
+        remedy: what else to do about bad rows.
 
     Raises:
         DataError: the file cannot be read, or a row cannot be used.
@@ -29,7 +35,7 @@ def questions(experiment: Experiment, file: Path, *, skip_bad: bool = False) -> 
         fields = {"instruction": column} | ({"input": ""} if column == "input" else {})
     else:
         fields = {name: column for name, column in given.items() if name in ("instruction", "input")}
-    return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming="")
+    return load_records(file, Question, fields=fields, skip_bad=skip_bad, renaming="", remedy=remedy)
 
 
 def answers(

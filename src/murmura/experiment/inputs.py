@@ -184,10 +184,11 @@ def _models(
 def _digest(path: Path) -> str:
     with explaining("this cannot be read", path):
         about = path.stat()
-        return _digest_as_of(path.resolve(), about.st_size, about.st_mtime_ns)
+        # A copy may have the time of what it is a copy of.
+        return _digest_as_of(path.resolve(), about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
 
 
 @lru_cache(maxsize=1024)  # runs of a comparison read the same model
-def _digest_as_of(path: Path, size: int, changed: int) -> str:
+def _digest_as_of(path: Path, *_: int) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

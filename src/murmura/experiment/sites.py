@@ -184,8 +184,9 @@ def _scan_heldout(data: DataConfig, options: dict[str, Any]) -> list[LoadedRecor
     """What ``data.heldout`` holds; nothing where it is not given."""
     if data.heldout is None:
         return []
+    options = options | {"renaming": "heldout_fields = {{{field} = '{column}'}}"}
     if data.heldout_fields is not None:
-        options = options | {"fields": data.heldout_fields}
+        options |= {"fields": data.heldout_fields}
     return [scan(data.heldout, split=split_of(data.heldout, data.heldout_split), **options)]
 
 

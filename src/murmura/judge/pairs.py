@@ -7,6 +7,7 @@ from pathlib import Path
 
 from murmura.audit.subject import hold_to_digests
 from murmura.data.records import Instruction
+from murmura.data.refusal import REMOVE
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.answering import questions
 from murmura.experiment.config import Experiment
@@ -76,7 +77,7 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
         CheckpointError: it is not known whether they have.
     """
     if file is not None:
-        found = [one.asked for one in questions(experiment, file).records]
+        found = [one.asked for one in questions(experiment, file, remedy=REMOVE).records]
     else:
         method = method_of(experiment)
         records = records_of(experiment, method, process_context(experiment, method).reading)

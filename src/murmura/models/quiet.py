@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+from murmura.overlapping import Overlapping
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No bars and advice from transformers: loading and saving take seconds, and what matters we check ourselves."""
+def _quietened() -> Callable[[], None]:
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    restoring = ExitStack()
+    restoring.callback(logging.set_verbosity, logging.get_verbosity())
+    if logging.is_progress_bar_enabled():
+        restoring.callback(logging.enable_progress_bar)
+    restoring.enter_context(warnings.catch_warnings())
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of its own names
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of its own names
+    return restoring.close
+
+
+_QUIET = Overlapping(_quietened)
+
+
+def quiet() -> AbstractContextManager[None]:
+    """No bars and advice from transformers: loading and saving take seconds, and what matters we check ourselves."""
+    return _QUIET.block()
 
 
 def line(error: object) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from murmura.errors import CheckpointError, RunError, explaining
 from murmura.runs import jsontext
@@ -89,6 +90,12 @@ def application(folder: Path) -> Callable[[dict[str, Any], Start], Iterable[byte
     return answer
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers others while somebody who has connected asks nothing, as browsers do in advance."""
+
+    daemon_threads = True
+
+
 class _Quiet(WSGIRequestHandler):
     """Says nothing of every look."""
 
@@ -108,7 +115,7 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
     """
     _ = look(folder).published
     with explaining(f"the page cannot be served at port {port}", None, "or choose another port", kind=RunError):
-        server = make_server(HOST, port, application(folder), handler_class=_Quiet)
+        server = make_server(HOST, port, application(folder), _Server, _Quiet)
     with server:
         ready(f"http://{HOST}:{server.server_port}/")
         server.serve_forever()

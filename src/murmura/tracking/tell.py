@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,7 +125,9 @@ class Tracking:
             act()
             return True
         except Exception as error:  # whatever a library does, or a network
-            self._sinks.pop(name, None)
+            if (failed := self._sinks.pop(name, None)) is not None:
+                with suppress(Exception):  # else what this process tracks next may go to the same place
+                    failed.close(None)
             said = _USER.sub("", next(iter(str(error).splitlines()), ""))
             self._failed.append(f"the run is not tracked by {name} any more ({type(error).__name__}: {said})")
             return False

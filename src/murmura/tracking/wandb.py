@@ -40,6 +40,7 @@ class WeightsAndBiases(Sink):
             name=run.name,
             id=run.run,
             resume="allow",
+            reinit="create_new",  # else it is whichever run this process is in already
             dir=str(run.folder),
             config=dict(run.parameters),
             settings=quiet,

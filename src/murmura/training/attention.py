@@ -8,45 +8,34 @@ slow.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 
+from murmura.overlapping import Overlapping
+
 _LONG = 192  # tokens, from which on blocks have 64 rows
 _FUSED = "sdpa"  # PyTorch's, as transformers names it
 
-_CHANGING = threading.Lock()
-_blocks = 0  # that are running, in whatever threads
-_plain: Any = None  # what was there before the first of them
 
-
-@contextmanager
-def short_in_float32(device: torch.device) -> Iterator[None]:
-    """While the block runs, models of transformers compute attention of short texts in float32 on a CPU, where there
-    will be a backward pass; what comes out is in bfloat16 again. Blocks may overlap, as those of sites that train in
-    threads of one process do."""
-    global _blocks, _plain
-    if device.type != "cpu":
-        yield
-        return
+def _replaced() -> Callable[[], None]:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as every
 
-    with _CHANGING:
-        if not _blocks:
-            _plain = every[_FUSED]
-            every[_FUSED] = partial(_attend, _plain)
-        _blocks += 1
-    try:
-        yield
-    finally:
-        with _CHANGING:
-            _blocks -= 1
-            if not _blocks:
-                every[_FUSED] = _plain
+    plain = every[_FUSED]
+    every[_FUSED] = partial(_attend, plain)
+    return partial(every.__setitem__, _FUSED, plain)
+
+
+_SHORT = Overlapping(_replaced)
+
+
+def short_in_float32(device: torch.device) -> AbstractContextManager[None]:
+    """While the block runs, models of transformers compute attention of short texts in float32 on a CPU, where there
+    will be a backward pass; what comes out is in bfloat16 again."""
+    return _SHORT.block() if device.type == "cpu" else nullcontext()
 
 
 def _attend(

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from murmura.errors import ModelError
+from murmura.overlapping import Overlapping
 from murmura.progress import say
 
 _REFUSED = "does not have a deterministic implementation"  # what torch says of an operation
+
+
+def _ordered(strict: bool) -> Callable[[], None]:
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    flags: Any = torch.utils.deterministic
+    filled = flags.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
+    flags.fill_uninitialized_memory = False  # it is for finding faults, and takes time
+
+    def restore() -> None:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        flags.fill_uninitialized_memory = filled
+
+    return restore
+
+
+_ORDERED = {strict: Overlapping(partial(_ordered, strict)) for strict in (True, False)}
 
 
 @contextmanager
@@ -28,21 +47,14 @@ def repeatable(device: torch.device, strict: bool = True) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    flags: Any = torch.utils.deterministic
-    filled = flags.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=not strict)
-    flags.fill_uninitialized_memory = False  # it is for finding faults, and takes time
     try:
-        yield
+        with _ORDERED[strict].block():
+            yield
     except RuntimeError as error:
         if _REFUSED not in str(error):
             raise
         what = f"training it on a GPU does not repeat: {str(error).partition(',')[0]}"
         raise ModelError(what, fix="Train it on a CPU: model.device = 'cpu'.") from error
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        flags.fill_uninitialized_memory = filled
 
 
 @torch.no_grad()

@@ -19,6 +19,13 @@ def config(tmp_path):
     return PretextConfig(public=str(tmp_path / "public.jsonl"), public_words=3)
 
 
+def test_a_bad_public_text_is_to_be_taken_out_since_no_option_leaves_it_out(config, tmp_path):
+    with (tmp_path / "public.jsonl").open("a") as file:
+        file.write("{}\n")
+    with pytest.raises(DataError, match=r"line 32: .*Take them out of the file\."):
+        public_texts(config, [])
+
+
 def test_candidates_are_drawn_without_replacement_as_long_as_there_are_others():
     for again in (False, True):
         found = drawn(TEXTS, 20, Stream(0), list, again=again)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from murmura.errors import ConfigError, DataError, nearest
 from murmura.measure.harness.figures import SHARES, key
 from murmura.measure.statistics import Estimate
+from murmura.overlapping import Overlapping
 from murmura.progress import phase
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class HarnessSet:
     def measure(self, runtime: ModelRuntime, adapters: Sequence[State]) -> list[dict[str, Any]]:
         """For each adapter the figure of each task that was asked for (``figures.key``) with the number of questions
         (``..._n``) where each is right or wrong, else with the ends of its 95 % interval, where there is one."""
-        with phase("evaluate"), _quiet():
+        with phase("evaluate"), _QUIET.block():
             return [self._of(runtime, adapter) for adapter in adapters]
 
     def _of(self, runtime: ModelRuntime, adapter: State) -> dict[str, Any]:
@@ -197,7 +198,7 @@ def load(
         ConfigError: the extra is not installed, there is no such task, or one that cannot be measured here.
         DataError: a task's data cannot be read.
     """
-    with _quiet():
+    with _QUIET.block():
         manager, specs = _specified(names)
         found = {}
         for spec in specs:
@@ -293,28 +294,26 @@ def _set_few_shot(task: Any, few_shot: int | None) -> None:
     task.set_config(key="num_fewshot", value=(own or 0) if few_shot is None or own == 0 else few_shot)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the harness's own log, bars and warnings, which are about what the user cannot change."""
+def _quietened() -> Callable[[], None]:
     from datasets.utils import logging as bars
 
+    restoring = ExitStack()
     try:
         from lm_eval.api import task as tasks
     except ImportError:  # told where it is needed
-        yield
-        return
-    drawn = tasks.tqdm
-    tasks.tqdm = partial(drawn, disable=True)
+        return restoring.close
     log = logging.getLogger("lm_eval")
-    level, shown = log.level, bars.is_progress_bar_enabled()
+    restoring.callback(log.setLevel, log.level)
+    restoring.callback(setattr, tasks, "tqdm", tasks.tqdm)
+    if bars.is_progress_bar_enabled():
+        restoring.callback(bars.enable_progress_bar)
+    restoring.enter_context(warnings.catch_warnings())
+    tasks.tqdm = partial(tasks.tqdm, disable=True)
     log.setLevel(logging.ERROR)
     bars.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        tasks.tqdm = drawn
-        log.setLevel(level)
-        if shown:
-            bars.enable_progress_bar()
+    warnings.simplefilter("ignore")
+    return restoring.close
+
+
+_QUIET = Overlapping(_quietened)
+"""Without the harness's own log, bars and warnings, which are about what the user cannot change."""

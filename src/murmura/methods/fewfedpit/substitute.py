@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 
 from murmura.data.loading import load_records
 from murmura.data.records import Instruction
+from murmura.data.refusal import REMOVE
 from murmura.data.tokenising import tokenise_all
 from murmura.errors import ConfigError
 from murmura.federation.wire.messages import Payload
@@ -43,7 +44,8 @@ class Substitute:
             ConfigError: there are too few.
         """
         assert config.substitute is not None
-        found, withheld = load_records(config.substitute, Instruction).records, {*map(text_hash, measured_with)}
+        found = load_records(config.substitute, Instruction, renaming="", remedy=REMOVE).records
+        withheld = {*map(text_hash, measured_with)}
         records = [record for record in found if text_hash(record.subject) not in withheld]
         if len(records) < len(found):
             say(f"{len(found) - len(records)} public records are ones that the run is measured with, and are left out")

@@ -10,6 +10,7 @@ import numpy as np
 from murmura.data import tokenising
 from murmura.data.loading import load_records
 from murmura.data.records import Document
+from murmura.data.refusal import REMOVE
 from murmura.errors import DataError
 from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext.config import PretextConfig
@@ -34,6 +35,7 @@ def read(config: PretextConfig) -> list[str]:
         fields=config.public_fields,
         split=config.public_split,
         renaming="method.public_fields = {{{field} = '{column}'}}",
+        remedy=REMOVE,
     )
     texts = [one.text for one in found.records if prompts.count_words(one.text) > config.public_words]
     if not texts:

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 from uuid import uuid4
 
-from murmura.errors import RunError
+from murmura.errors import MurmuraError
 from murmura.federation.engines.flower.door import Door, hang_up
 from murmura.federation.wire.frames import answer_of, ask_frame, frame, named, parted, unframe
 from murmura.federation.wire.messages import JOIN, LATE, Ask, Failure, Reply
@@ -258,7 +258,7 @@ class FlowerEngine:
             if self._line is None:
                 try:
                     self._carry()
-                except RunError as error:
+                except (MurmuraError, OSError) as error:  # else nothing would be carried any more
                     say(str(error))
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed or self._line is not None, 4 * _AGAIN)

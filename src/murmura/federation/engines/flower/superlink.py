@@ -17,7 +17,7 @@ import httpx
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from murmura import atomic
-from murmura.errors import RunError
+from murmura.errors import MurmuraError, RunError
 from murmura.federation.engines.flower import environment, free_port
 from murmura.federation.engines.flower.bundle import answered, project
 from murmura.federation.engines.flower.certificates import new_local
@@ -173,7 +173,7 @@ class SuperLink:
                 self._child.end()
                 try:
                     self._child = self._start()
-                except RunError as error:
+                except (MurmuraError, OSError) as error:  # else it would not be started again
                     say(str(error))
             time.sleep(_WATCH)
 
