@@ -264,12 +264,29 @@ def test_options_within_sentences_are_ones_that_there_are():
 # Python
 
 
+SHORT = {
+    "heldout_records": 8,
+    "sites.records": 4,
+    "sample": 1,
+    "instruction_attempts": 1,
+    "example_attempts": 1,
+    "instruction_tokens": 8,
+    "example_tokens": 8,
+}
+"""Of the experiments that snippets run: less of everything."""
+
+
 @pytest.fixture
 def workplace(llama_folder, tmp_path, monkeypatch):
-    """A folder with the examples, a tiny model in the place of the one that they name, and no network."""
+    """A folder with experiments that are shorter, a tiny model in the place of the one they name, and no network."""
     monkeypatch.setenv("MURMURA_CACHE", str(tmp_path / "cache"))
     shutil.copytree(llama_folder, place_of("smollm2-135m", ALIASES["smollm2-135m"].wheel))
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shutil.copytree(ROOT / "examples" / "clinic", tmp_path / "examples" / "clinic")
+    for file in (tmp_path / "examples" / "clinic").glob("*.toml"):
+        text = file.read_text(encoding="utf-8")
+        for key, value in SHORT.items():
+            text = re.sub(rf"(?m)^{re.escape(key)} = \d+", f"{key} = {value}", text)
+        file.write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(PLUGIN)
     monkeypatch.chdir(tmp_path)
     runs_in_this_process(monkeypatch)
