@@ -64,7 +64,8 @@ class World:
         lora=True,
         rule=None,
         lr=None,
-        every=1,
+        every=9,
+        attacks=False,
     ):
         settings = options or config()
         method = build(settings, AggregationConfig(rule=rule or "mean"))
@@ -94,7 +95,7 @@ class World:
         engine = connect(engine, self.sites, method, self.bench, stream, LABELLED)
         self.fleet = Fleet(engine, verbs_of(method, LABELLED), Ledger(), stream)
         run = begun(folder)
-        monitor = Monitor(self.bench, self.public, EvaluationConfig(every=every), stream)
+        monitor = Monitor(self.bench, self.public, EvaluationConfig(every=every, attacks=attacks), stream)
         self.server = Server(
             self.bench, self.fleet, monitor, run, stream, bank.initial(stream / "adapter"), method.rule
         )
@@ -114,7 +115,7 @@ def model(request):
 
 
 def test_it_learns_and_annotates_everything(model, tokenizer, tmp_path):
-    world = World(model, tokenizer, tmp_path).lead()
+    world = World(model, tokenizer, tmp_path, every=1, attacks=True).lead()
     first, last = world.rows[0], world.rows[-1]
     assert last["heldout_loss"] < first["heldout_loss"]
     assert last["accuracy"] >= 0.7
@@ -176,7 +177,7 @@ def test_what_cannot_be_counted_of_annotating_is_left_out(llama, tokenizer, tmp_
 
 def test_a_closed_gate_annotates_nothing_until_the_last_event_and_both_are_told(llama, tokenizer, tmp_path, capsys):
     options = config(gate=0.99, rounds=4)
-    world = World(llama, tokenizer, tmp_path, options)
+    world = World(llama, tokenizer, tmp_path, options, every=1)
     turned = {"bad": "good", "good": "bad"}  # no model that learns gets over the gate
     validation = world.public.validation
     validation.records = [Labelled(r.text, turned[r.label]) for r in validation.records]
@@ -264,7 +265,7 @@ def test_a_share_of_labels_is_kept(llama, tokenizer, tmp_path):
 
 
 def test_members_are_the_records_whose_label_is_trained_on(llama, tokenizer, tmp_path):
-    world = World(llama, tokenizer, tmp_path, config(annotate=False)).lead()
+    world = World(llama, tokenizer, tmp_path, config(annotate=False), every=1, attacks=True).lead()
     for site in world.sites:
         known = [site.records[index] for index in site.store["labelled"]]
         assert world.method.members(site, world.server.stream) == known
@@ -323,7 +324,8 @@ def test_where_sites_keep_a_factor_no_site_sees_the_validation_records(llama, to
     accuracy would be that of the base model in every round."""
     asked, payload = [], Ask.payload
     monkeypatch.setattr(Ask, "payload", lambda self, site: asked.append(payload(self, site)) or asked[-1])
-    world = World(llama, tokenizer, tmp_path, config(pattern_weights="uniform"), rule="fedsa", every=3).lead()
+    options = config(pattern_weights="uniform")
+    world = World(llama, tokenizer, tmp_path, options, rule="fedsa", every=3, attacks=True).lead()
     assert ["accuracy" in row for row in world.rows] == [True, False, False, True]
     assert ["validation_accuracy" in row for row in world.rows] == [True, False, False, False]
     sent = [fields for fields in asked if "heldout" in fields]
