@@ -18,7 +18,7 @@ from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.rounds import Server
 from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
-from murmura.federation.wire.messages import Ask
+from murmura.federation.wire.messages import Ask, Reply
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.ensemble import pattern_accuracies
 from murmura.measure.evaluation_set import EvaluationSet
@@ -27,6 +27,7 @@ from murmura.measure.monitor import Monitor
 from murmura.measure.verbs import Measuring
 from murmura.methods import build
 from murmura.methods.lpfl.config import LPFLConfig
+from murmura.methods.lpfl.method import _unlike
 from murmura.model_runtime import ModelRuntime
 from murmura.streams import Stream
 from murmura.tasks import LABELLED
@@ -166,13 +167,14 @@ def test_a_site_that_has_only_annotated_has_no_model_of_its_own_to_measure(llama
     assert set(assessed) == {"site-0"}
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"annotated": 2}, *({"annotated": 2, "left": 0, "right": right} for right in ("all", 3))]
-)
-def test_what_cannot_be_counted_of_annotating_is_left_out(llama, tokenizer, tmp_path, fields):
-    world = World(llama, tokenizer, tmp_path, config(), engine=lying(LocalEngine, {"annotate": fields})).lead()
+def test_what_cannot_be_counted_of_annotating_is_left_out(llama, tokenizer, tmp_path):
+    world = World(llama, tokenizer, tmp_path, config(), engine=lying(LocalEngine, {"annotate": {}})).lead()
     assert [row.get("annotated") for row in world.rows] == [None, 6, 6, None]
     assert any("site-1 to 'annotate' is left out" in one for one in world.rows[1]["events"])
+    told = {"annotated": 2, "left": 0}
+    assert all(_unlike(Reply("site-1", fields)) is None for fields in (told, told | {"right": 2}))
+    for fields in ({"annotated": 2}, told | {"right": "all"}, told | {"right": 3}):
+        assert _unlike(Reply("site-1", fields)), fields
 
 
 def test_a_closed_gate_annotates_nothing_until_the_last_event_and_both_are_told(llama, tokenizer, tmp_path, capsys):
