@@ -110,7 +110,7 @@ class World:
         return self.server.rows
 
 
-@pytest.fixture(params=["llama", "gpt2", "bert"])
+@pytest.fixture(params=["llama", "bert"])
 def model(request):
     return request.getfixturevalue(request.param)
 
