@@ -45,19 +45,17 @@ def generate(model, prompt, ends, pad, **more):
     return (row[: stops[0]], True) if stops else (row, False)
 
 
-@pytest.mark.parametrize("ends", [0, 2])
-def test_token_for_token_what_transformers_writes(family, tokenizer, ends):
+def test_token_for_token_what_transformers_writes(family, tokenizer):
     bank, models = family
     free = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6)
     assert len({tuple(text.ids) for text in free}) == 6
     # Two tokens that the models do write become ends, each of another row.
-    named = [free[1].ids[4], free[4].ids[-2]][:ends]
-    bank.model.generation_config.eos_token_id = named or None
+    named = [free[1].ids[4], free[4].ids[-2]]
+    bank.model.generation_config.eos_token_id = named
     ends = end_tokens(bank.model, tokenizer)
     assert ends == {tokenizer.eos_token_id, *named}
     ours = complete(bank, tokenizer, PROMPTS, SLOTS, [LIMIT] * 6)
-    if named:
-        assert {text.finished for text in ours} == {True, False}
+    assert {text.finished for text in ours} == {True, False}
     for slot, model in enumerate(models):
         rows = [row for row, other in enumerate(SLOTS) if other == slot]
         theirs = [generate(model, PROMPTS[row], sorted(ends), tokenizer.pad_token_id) for row in rows]
@@ -138,7 +136,7 @@ def test_prompts_are_read_without_padding_and_beginnings_once(bank, tokenizer, m
 
 
 def test_shared_beginnings_change_nothing(family, tokenizer):
-    """With a header for all, a longer one for some, and one prompt three times, under each adapter."""
+    """With a header for all, a longer one for some, and one prompt three times, under two adapters in turn."""
     bank, models = family
     head, more = list(range(30, 45)), list(range(60, 75))
     prompts = [
@@ -147,7 +145,7 @@ def test_shared_beginnings_change_nothing(family, tokenizer):
         [*head, *more, *PROMPTS[4]],
         *[[*head, *PROMPTS[5]]] * 3,
     ]
-    for slot, model in enumerate(models):
+    for slot, model in enumerate(models[:2]):
         ends = sorted(end_tokens(bank.model, tokenizer))
         alone = {
             prompt: generate(model, list(prompt), ends, tokenizer.pad_token_id) for prompt in set(map(tuple, prompts))
