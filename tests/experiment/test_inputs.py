@@ -17,6 +17,8 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.names import INPUTS
 from tests.experiment import small
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture
 def asked(tmp_path, llama_folder):

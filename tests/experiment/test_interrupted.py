@@ -104,6 +104,7 @@ def test_a_run_that_promises_nothing_says_nothing_of_privacy(make):
     assert stopped.value.cost == ""
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_run_that_is_resumed_before_its_first_checkpoint_is_the_same_to_its_sites(make, monkeypatch):
     """They have been measured in round 0, and know it by its id."""
     asked, answer = set(), Host.answer
@@ -129,6 +130,7 @@ def test_a_report_of_a_run_that_stopped_with_its_round_saved_says_nothing_of_it(
     assert "sent more than it saved" not in report.markdown(report.table(read_all([folder])))
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_finished_private_run_keeps_its_ledger_and_no_checkpoint(make, method):
     folder = run(make(method=method)).folder
     left = {path.name for path in (folder / "checkpoint").iterdir()}
@@ -139,6 +141,7 @@ def test_a_finished_private_run_keeps_its_ledger_and_no_checkpoint(make, method)
         run(make(method=method), resume=True)
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("method", ["sites"], indirect=True)
 def test_a_ledger_that_lost_its_end_after_the_run_was_finished_is_refused(make, method):
     folder = run(make(method=method)).folder
@@ -155,6 +158,7 @@ def test_a_ledger_that_lost_its_end_after_the_run_was_finished_is_refused(make, 
             run_ledgers.read(folder)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_finished_run_that_promised_nothing_can_go_on(make):
     folder = run(make(method={"rounds": 1}, training={"schedule": "constant"})).folder
     assert list((folder / "checkpoint").glob("round-*"))

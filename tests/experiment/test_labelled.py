@@ -120,6 +120,7 @@ def test_the_time_of_a_run_counts_steps_annotation_and_measuring(make, trainable
     assert min(map(found.of, ("training", "writing", "measuring"))) > 0
 
 
+@pytest.mark.usefixtures("no_page")
 def test_predict_writes_a_table(make, folder):
     result = run(make())
     write(folder / "new.csv", [(r.text, "", "") for r in texts(6, 8)])
@@ -140,6 +141,7 @@ def test_predict_writes_a_table(make, folder):
     assert (result.folder / "summary.json").read_bytes() == before
 
 
+@pytest.mark.usefixtures("no_page")
 def test_predict_takes_another_column_another_file_and_may_overwrite(make, folder):
     result = run(make())
     with (folder / "new.csv").open("w", newline="") as file:
@@ -153,6 +155,7 @@ def test_predict_takes_another_column_another_file_and_may_overwrite(make, folde
     assert [row["text"] for row in csv.DictReader((folder / "mine.csv").open())] == ["rash", "help"]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_texts_are_labelled_block_by_block_and_none_is_kept(make, monkeypatch):
     classifier = Classifier(run(make()).folder)
     some = [r.text for r in texts(7, 8)]
@@ -164,6 +167,7 @@ def test_texts_are_labelled_block_by_block_and_none_is_kept(make, monkeypatch):
     assert not classifier._cloze._known
 
 
+@pytest.mark.usefixtures("no_page")
 def test_predict_makes_the_folder_or_tells_before_it_labels(make, folder, monkeypatch):
     result = run(make())
     write(folder / "new.csv", [("rash", "", "")])
@@ -278,6 +282,7 @@ def test_options_of_instructions_do_nothing_here_and_say_so(make, sections, opti
         make(**sections)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_rounds_may_not_change_where_they_make_the_schedule(make):
     run(make(method={"rounds": 2}))
     with pytest.raises(ConfigError, match="started with 2; rounds decide"):
@@ -354,6 +359,7 @@ def test_labels_may_have_space_around_them(make, folder):
     assert len(dry_run(make()).heldout) == 12
 
 
+@pytest.mark.usefixtures("no_page")
 def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
     result = run(make())
     (folder / "new.csv").write_text('note\nrash\n" "\nhelp\n')
@@ -365,6 +371,7 @@ def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
     assert [row["line"] for row in csv.DictReader((folder / "new.labels.csv").open())] == ["2", "4"]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_predict_says_where_each_text_stands_in_its_file(make, folder):
     result = run(make())
     (folder / "new.csv").write_text('id,note\nm1,"rash\nand fever"\nm2,help\n')
@@ -383,6 +390,7 @@ def test_predict_names_the_run_that_is_not_there_before_it_reads(folder):
     assert "nope: there is no such run folder. Give a folder" in done.stderr
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("name", ["other.jsonl", "other.csv"])
 def test_predict_tells_how_to_name_the_column_of_the_texts(make, folder, name):
     result = run(make())
@@ -393,6 +401,7 @@ def test_predict_tells_how_to_name_the_column_of_the_texts(make, folder, name):
     assert "'note'" in done.stderr and "--text 'COLUMN'" in done.stderr and "fields" not in done.stderr
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("out", ["new.csv", "../{folder}/new.csv", "link.csv"])
 def test_predict_does_not_replace_its_texts(make, folder, out):
     result = run(make())
@@ -405,6 +414,7 @@ def test_predict_does_not_replace_its_texts(make, folder, out):
     assert (folder / "new.csv").read_bytes() == before
 
 
+@pytest.mark.usefixtures("no_page")
 def test_predict_tells_how_many_texts_do_not_fit(make, folder, monkeypatch):
     monkeypatch.setattr("murmura.experiment.predict._AT_ONCE", 2)
     result = run(make())

@@ -410,6 +410,7 @@ def test_server_and_sites_agree_on_an_experiment_wherever_its_files_lie(make, tm
     assert fingerprint(one) == fingerprint(make(training={"lr": 0.02}, budget={"folder": str(tmp_path)}))
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_no_record_and_no_limit_is_in_a_message_to_a_worker_and_no_copy_is_left(
     make, tmp_path, forked_workers, monkeypatch, engine

@@ -8,6 +8,7 @@ from murmura.runs import read
 from murmura.tracking import TRACKERS
 from murmura.tracking.sink import Sink
 
+pytestmark = pytest.mark.usefixtures("no_page")
 QUICK = {"attacks": False, "sample": 1, "every": 1}
 
 

@@ -81,6 +81,7 @@ def test_a_plan_knows_the_bytes(make, method):
     assert training == foreseen
 
 
+@pytest.mark.usefixtures("no_page")
 def test_resuming(make, monkeypatch):
     monkeypatch.setattr(RunFolder, "drop_checkpoints", lambda folder: None)  # killed at the very end
     run(make(rounds=2, noise_multiplier=1.0, accountant="rdp"))
@@ -117,6 +118,7 @@ def test_a_site_that_goes_on_from_an_old_copy_leaves_no_epsilon(make, tmp_path, 
     assert last["epsilon"] is None and "the privacy ledger of site skin has lost" in last["refused"]
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("secure", [False, True])
 def test_what_a_run_spent_is_known_though_a_site_was_left_out_of_it(make, tmp_path, secure):
     """A site without a record that can be used has no folder; the roster of a secure sum is no site's."""
@@ -138,6 +140,7 @@ def test_noise_on_what_is_uploaded_needs_all_of_it_uploaded(make):
         run(make(noise_on="weights", noise_multiplier=1.0, aggregation={"rule": "fedsa"}))
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_rule_is_for_averaging_algorithms_alone(make):
     with pytest.raises(ConfigError, match="T-FedAvg aggregates in a way of its own"):
         run(make(name="tfedavg", aggregation={"rule": "ffa"}))
@@ -159,6 +162,7 @@ def with_budget(chosen, tmp_path, epsilon, folder="run"):
     )
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.slow
 def test_sites_stop_answering_where_their_budget_ends_in_whatever_run(make, tmp_path, monkeypatch):
     """A second run is begun with a budget that the first has used up, by a server that does not ask beforehand."""

@@ -93,6 +93,7 @@ def test_private_texts_are_given_away_in_clear_and_the_card_says_so(make):
     assert (result.folder / "model" / "model.safetensors").exists()  # the model was trained whole
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_site_gives_away_no_more_texts_than_it_has(make, monkeypatch):
     """What it makes up could be most of what the model is trained on."""
     liar, ask = next(iter(SITES)), LocalEngine.ask
@@ -175,6 +176,7 @@ def test_a_text_that_was_cut_off_is_trained_on_without_an_end(tmp_path, tokenize
     assert expand_and_train.read(PretextConfig(public="x"), bench, ["the rash spread to"])[0].ids == [bos, *ids[1], eos]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_on_fewer_texts_the_model_trains_in_as_many_steps(make, llama_folder, monkeypatch):
     """Batches scale with the number of texts (Hou et al. 2024, section 4.3)."""
     trained, train = [], expand_and_train.train
@@ -201,6 +203,7 @@ def test_on_fewer_texts_the_model_trains_in_as_many_steps(make, llama_folder, mo
     assert {one[2] for one in trained} == {2}
 
 
+@pytest.mark.usefixtures("no_page")
 def test_texts_are_written_as_the_options_say(make, llama_folder, monkeypatch):
     options = {"seeds": "public", "samples": 3, "temperature": 0.7, "top_p": 0.9, "generator": str(llama_folder)}
     [header, *_] = (run(make(options)).folder / "expanded.jsonl").read_text().splitlines()
@@ -240,6 +243,7 @@ def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, ll
     )
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_failure_of_power_does_not_make_paraphrases_that_have_left_unsent(make, llama_folder, monkeypatch):
     """What has travelled is counted without waiting for the disk, which may lose it; what an ε counts by is not."""
     options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
@@ -256,6 +260,7 @@ def failed(*_):
     raise MemoryError
 
 
+@pytest.mark.usefixtures("no_page")
 def test_paraphrases_protect_whole_sites_and_so_tell_no_persons_sites(make, llama_folder, tmp_path):
     options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
     for file in (tmp_path / "sites").glob("*.jsonl"):
