@@ -90,6 +90,7 @@ def test_a_generator_that_is_tuned_by_votes_comes_to_the_same_when_the_run_is_ki
     killed(asked, dying_at(monkeypatch, popri, "tuned", 2), resume=False)
     assert run(asked, resume=True).folder == asked.run.path
     assert ended(asked.run.path) == ended(whole)
+    assert (asked.run.path / "expanded.jsonl").read_bytes() == (whole / "expanded.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("votes", ["nearest", "cosine"])

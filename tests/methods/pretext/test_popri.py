@@ -23,7 +23,6 @@ from murmura.streams import Stream
 from murmura.synthesis.generators import Answer
 from murmura.synthesis.prompts import STOP, six_samples
 from murmura.tasks.document import DocumentReading
-from murmura.training.adapter import load_peft
 from murmura.training.bank import Bank
 from murmura.training.config import LocalTraining
 from murmura.training.loop import train
@@ -309,26 +308,6 @@ def test_from_public_texts_to_a_tuned_generator_and_a_model_at_the_epsilon_of_th
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if b"zebrafish" in path.read_bytes()]
     assert "zebrafish" not in "".join(capfd.readouterr())
-
-
-def test_a_run_that_was_stopped_within_a_round_ends_as_one_that_was_not(make, options, tmp_path, monkeypatch):
-    options |= {"noise_multiplier": 0}  # of the operating system's there would be other noise
-    whole = run(make(options, run={"folder": str(tmp_path / "whole")})).folder
-    asked, tuned = make(options, run={"folder": str(tmp_path / "stopped")}), popri_module.tuned
-
-    def stopping(*given):
-        if given[-1].path[-1] == 2:
-            raise RunError("stopped")
-        return tuned(*given)
-
-    with monkeypatch.context() as patch, pytest.raises(RunError, match="stopped"):
-        patch.setattr(popri_module, "tuned", stopping)
-        run(asked)
-    folder = run(asked, resume=True).folder
-    assert left(folder, "evolution.json") == left(whole, "evolution.json")
-    assert (folder / "expanded.jsonl").read_bytes() == (whole / "expanded.jsonl").read_bytes()
-    (first, _), (second, _) = load_peft(folder / "adapter"), load_peft(whole / "adapter")
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_dry_run_says_what_it_will_take(make, options):
