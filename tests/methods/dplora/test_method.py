@@ -402,9 +402,10 @@ def plain_price(tokenizer, tmp_path_factory):
 def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_path, plain_price, name):
     """Aggregation comes after the noise, so it spends nothing."""
     local = run(tokenizer, tmp_path / "local", ruled(name))
-    wire = run(tokenizer, tmp_path / "wire", ruled(name), engine=Wired)
-    assert_close(wire.server.adapter, local.server.adapter, atol=1e-4)
     assert local.server.rows[2]["privacy"] == plain_price
+    if name == "fedsa":  # the others put nothing more on the wire than they do in methods/fedit/test_aggregation
+        wire = run(tokenizer, tmp_path / "wire", ruled(name), engine=Wired)
+        assert_close(wire.server.adapter, local.server.adapter, atol=1e-4)
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
