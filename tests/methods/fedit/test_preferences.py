@@ -63,15 +63,20 @@ def made(tmp_path, llama_folder):
     ],
     ids=["fedavg", "scaffold", "fedprox and fedadam", "centralised"],
 )
+@pytest.mark.usefixtures("no_page")
 def test_sites_come_to_prefer_what_people_do(made, method, aggregation):
-    result = run(made({**method, "rounds": 3}, aggregation=aggregation, evaluation=ATTACKED))
+    result = run(made({**method, "rounds": 3}, aggregation=aggregation))
     first, *_, last = result.rows
     assert first["heldout_loss"] == pytest.approx(math.log(2), abs=1e-6) and first["preference_accuracy"] == 0.5
     assert last["heldout_loss"] < first["heldout_loss"] - 0.005 and last["preference_accuracy"] == 1.0
-    assert 0 <= last["attack_auc"] <= 1
+    load_peft(result.folder / "adapter")
+
+
+def test_preferences_are_attacked_and_reported(made):
+    result = run(made({"rounds": 1}, evaluation=ATTACKED))
+    assert 0 <= result.rows[-1]["attack_auc"] <= 1
     page = (result.folder / "report.html").read_text()
     assert "Preferred answers found" in page and "mean DPO loss over the pairs" in page
-    load_peft(result.folder / "adapter")
 
 
 def test_rewards_are_told_against_the_adapter_that_a_run_begins_with(made, tmp_path):
