@@ -1,13 +1,10 @@
 """A comparison by the command line, stopped and given again."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
 import pytest
 
@@ -40,47 +37,26 @@ uploads = 0
 """
 
 
-def command(jobs):
-    return [sys.executable, "-m", "murmura", "compare", "my.toml", "--jobs", str(jobs)]
-
-
-@pytest.fixture
-def options(tmp_path, llama_folder):
-    """How the command is run, in a folder with its file and records."""
+@pytest.mark.slow
+def test_a_comparison_that_is_stopped_ends_its_runs_and_goes_on_with_the_same_command(tmp_path, llama_folder):
     small.write_data(tmp_path)
     (tmp_path / "my.toml").write_text(FILE.format(model=llama_folder))
-    return {"cwd": tmp_path, "text": True, "stderr": subprocess.PIPE}
-
-
-def stopped(options, jobs, how, once):
-    """Send the signal to a comparison once there are such files, which it hands on to its runs; where they are."""
-    # A shell that starts these tests in the background has them ignore SIGINT, and whatever they start.
-    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(command(jobs), start_new_session=True, preexec_fn=heeding, **options)
-    runs = options["cwd"] / "runs" / "small" / "runs"
-    while not (found := sorted(runs.glob(once))) and process.poll() is None:
+    command = [sys.executable, "-m", "murmura", "compare", "my.toml", "--jobs", "2"]
+    options = {"cwd": tmp_path, "text": True, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **options)
+    runs = tmp_path / "runs" / "small" / "runs"
+    while not any(runs.glob("*/config.toml")) and process.poll() is None:
         time.sleep(0.05)
-    os.killpg(process.pid, how)
+    process.terminate()  # as a batch system does; it hands that on to its runs
     _, told = process.communicate(timeout=120)
-    assert process.returncode == 130 and f"go on with: murmura compare my.toml --jobs {jobs}" in told, told
-    for folder in {path.parent for path in runs.glob("*/config.toml")}:  # of a run that were still at work, locked
-        with RunFolder(folder).locked():
+    assert process.returncode == 130 and "go on with: murmura compare my.toml --jobs 2" in told, told
+    for file in runs.glob("*/config.toml"):  # of a run that were still at work, locked
+        with RunFolder(file.parent).locked():
             pass
-    return found
-
-
-@pytest.mark.slow
-def test_a_comparison_that_is_interrupted_ends_its_runs(options):
-    stopped(options, 2, signal.SIGINT, "*/config.toml")  # as Ctrl-C does
-
-
-@pytest.mark.slow
-def test_a_comparison_that_is_stopped_goes_on_with_the_same_command(options, tmp_path):
-    done = stopped(options, 1, signal.SIGTERM, "*/summary.json")  # as a batch system does
-    before = [path.stat().st_mtime_ns for path in done]
-    again = subprocess.run(command(1), check=True, stdout=subprocess.PIPE, **options)
-    assert before == [path.stat().st_mtime_ns for path in done]
+    again = subprocess.run(command, check=True, stdout=subprocess.PIPE, **options)
     found = json.loads((tmp_path / "runs" / "small" / "comparison.json").read_text())
     assert [sorted(arm["figures"]["heldout_loss"]) for arm in found["arms"]] == [["0"], ["0"]]
-    assert re.search(r"near, seed 0, .*: (begins|goes on), and tells how far it is in runs/small/runs/", again.stderr)
+    for arm in ("plain", "near"):
+        begins = rf"{arm}, seed 0, .*: (begins|goes on), and tells how far it is in runs/small/runs/"
+        assert re.search(begins, again.stderr), again.stderr
     assert found["sentences"][0] in " ".join(again.stdout.split())
