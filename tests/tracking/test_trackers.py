@@ -22,7 +22,7 @@ def told(sink, folder, uri=None):
         for round in rows:
             made.log(round, ROWS[round])
         made.close(report)
-        if sink is WeightsAndBiases:
+        if sink is WeightsAndBiases and after == -1:
             time.sleep(1.1)  # its folders are called by the second in which they are made
 
 
