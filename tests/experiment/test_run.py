@@ -271,7 +271,7 @@ def test_peak_memory_is_that_of_all_parts_of_a_run(quick, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["mean", "ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair"])
 def test_every_rule_runs_with_all_that_is_measured(quick, rule):
-    result = run(quick(aggregation={"rule": rule}, method={"rounds": 3}, evaluation=ATTACKED))
+    result = run(quick(aggregation={"rule": rule}, method={"rounds": 2}, evaluation=ATTACKED))
     assert all(row["attack_auc"] is not None for row in result.rows[1:])
     assert all((row.get("upload_auc") is not None) == (rule != "fedsa") for row in result.rows[1:])
 
