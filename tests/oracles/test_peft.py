@@ -75,7 +75,10 @@ def peft_run(peft, state, shard, stream):
     return get_peft_model_state_dict(model)
 
 
-@pytest.mark.parametrize("sizes", [(16,), (16, 5, 9, 1, 12)], ids=["K=1", "K=5"])
+SIZES = [("llama", (16,)), *((name, (16, 5, 9, 1, 12)) for name in CASES)]
+
+
+@pytest.mark.parametrize(("case", "sizes"), SIZES, indirect=["case"], ids=[f"{n}-K={len(k)}" for n, k in SIZES])
 def test_training_equals_peft_site_by_site(case, sizes):
     bank, peft, _ = case
     shards = [items(size, seed=k) for k, size in enumerate(sizes)]
