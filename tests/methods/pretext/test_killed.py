@@ -95,7 +95,7 @@ def test_a_generator_that_is_tuned_by_votes_comes_to_the_same_when_the_run_is_ki
 
 @pytest.mark.parametrize("votes", ["nearest", "cosine"])
 def test_a_secure_sum_gives_the_same_votes(make, options, tmp_path, votes):
-    options |= {"samples": 0, "votes": votes, "distance": False}
+    options |= {"samples": 0, "votes": votes, "distance": False, "rounds": 2}
     found = [
         run(make(options, run={"folder": str(tmp_path / str(secure))}, aggregation={"secure": secure})).folder
         for secure in (False, True)
