@@ -192,7 +192,6 @@ def test_nothing_is_left_behind(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_a_loop_without_end_is_ended():
-    assert outcome("def f():\n    while True:\n        pass\n") == "too long"
     stubborn = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
     assert outcome(f"{stubborn}def f():\n    while True:\n        pass\n") == "too long"
     caught = "def f():\n    while True:\n        try:\n            while True:\n                pass\n"
