@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 BENCH = Path(__file__).parents[1] / "bench"
 ON_A_TINY_MODEL = {
+    "digests.py": "--only dpfedavg/po*rolora",
     "cohort.py": "--random tiny --repeats 1 --ways b,c --sites 3 --length 16",
     "scoring.py": "--random tiny --repeats 1 --length 16 --adapted 1-1",
     "attention.py": "--random tiny --repeats 1 --steps 1 --rounds 1 --length 16",
@@ -216,13 +217,12 @@ def test_feddca_measures_and_compares(printed):
     assert len(re.findall(r"found: largest difference \S+ of the largest value, the same", printed)) == 3
 
 
-def test_digests_repeat_themselves_and_name_what_differs(tmp_path):
-    """Noise that protects included, which would differ each time."""
-    arguments, before = ["--only", "dpfedavg/po* | * | rolora"], tmp_path / "before.txt"
-    lines = python(BENCH / "digests.py", *arguments).splitlines()
+def test_digests_repeat_themselves_and_name_what_differs(printed, tmp_path):
+    """In another process, noise that protects included, which would differ each time."""
+    lines, before = printed["digests.py"].splitlines(), tmp_path / "before.txt"
     assert len(lines) == 4 and not any(line.startswith(("refused", "failed")) for line in lines)
     before.write_text("\n".join([*lines[1:], "refused".ljust(64) + lines[0][64:]]))
-    done = ended(BENCH / "digests.py", *arguments, "--compare", before)
+    done = ended(BENCH / "digests.py", *ON_A_TINY_MODEL["digests.py"].split(), "--compare", before)
     assert (done.returncode, done.stderr.splitlines()[-2:]) == (1, ["4 lines, 1 differ", lines[0][66:]])
 
 
