@@ -22,7 +22,7 @@ def config(tmp_path):
 def test_a_bad_public_text_is_to_be_taken_out_since_no_option_leaves_it_out(config, tmp_path):
     with (tmp_path / "public.jsonl").open("a") as file:
         file.write("{}\n")
-    with pytest.raises(DataError, match=r"line 32: .*Take them out of the file\."):
+    with pytest.raises(DataError, match=r"jsonl:32: .*Take them out of the file\."):
         public_texts(config, [])
 
 
