@@ -75,7 +75,7 @@ READERS = {
     ),
     "a journal": (journal, PrivacyError, "damaged or was edited"),
     "answers": (lambda folder: Answers(write(folder / "expanded.jsonl"), {}, 1), CheckpointError, "line is damaged"),
-    "drafts": (lambda folder: drafts._read(write(folder / "drafts.jsonl")), CheckpointError, "cannot be read"),
+    "drafts": (lambda folder: drafts._read(write(folder / "drafts.jsonl")), CheckpointError, "not valid JSON"),
     "texts of a run": (lambda folder: synthetic._left(write(folder / "a.jsonl")), CheckpointError, "holds no texts"),
     "a round that was saved": (saved_round, CheckpointError, "checkpoint of round 1 is damaged"),
     "a model": (model, ModelError, "are unavailable"),

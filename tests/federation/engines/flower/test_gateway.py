@@ -4,6 +4,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from base64 import b64encode
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -45,9 +46,10 @@ class Upstream:
             ssl_keyfile=str(tls[1]),
         )
         self._server = uvicorn.Server(config)
-        threading.Thread(target=self._server.run, daemon=True).start()
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
         while not self._server.started:
-            pass
+            time.sleep(0.01)
 
     async def _answer(self, scope, receive, send):
         body, more = b"", True
@@ -62,7 +64,8 @@ class Upstream:
         await send({"type": "http.response.body", "body": answer})
 
     def close(self):
-        self._server.should_exit = True
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(10)  # at the interpreter's end it would be cut off within libraries that do not stand that
 
 
 @pytest.fixture
