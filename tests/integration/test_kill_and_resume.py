@@ -47,7 +47,6 @@ rounds = 3
 every = 2
 sample = 2
 uploads = 1
-{attacks}
 {augment}
 """
 AUGMENT = """
@@ -99,7 +98,6 @@ ALGORITHMS = {
     "local": 'name = "local"\nsites_per_round = 2',
 }
 METHODS = {name: ALGORITHMS[name.split()[0]] for name in STORIES}
-UNATTACKED = ("scaffold", "scaffold in workers", "augmented")  # the others' models and uploads are
 PROTECTED = 'name = "dplora"\nnoise_multiplier = 2.0\naccountant = "rdp"'
 METHODS |= dict.fromkeys(("dplora", "dplora in workers"), PROTECTED)
 # In the third round two uploads have reached the server, then one, then two again; then the round is done.
@@ -137,9 +135,7 @@ def make(root, model, tokenizer):
     for name, method in METHODS.items():
         run = IN_WORKERS if "in workers" in name else ""
         augment = AUGMENT if name == "augmented" else ""
-        attacks = "attacks = false" if name in UNATTACKED else ""
-        told = EXPERIMENT.format(model=model, method=method, run=run, attacks=attacks, augment=augment)
-        (root / f"{name}.toml").write_text(told)
+        (root / f"{name}.toml").write_text(EXPERIMENT.format(model=model, method=method, run=run, augment=augment))
     done = subprocess.run(
         [sys.executable, str(VICTIM), str(root)],
         input=json.dumps(STORIES | PRIVATE),

@@ -269,10 +269,10 @@ def main():
             UPLOADS["at"] = root / f"{name} {folder}.uploads"
             return Experiment.load(root / f"{name}.toml", set={"run.folder": str(root / name / folder)})
 
-        for one in ("whole",) if name.startswith("dplora") else ("whole", "again"):  # whose noise is new each time
-            start = time.monotonic()
-            SYNCS.count = FRAMES.count = 0
-            running.run(load(one))
+        running.run(load("whole"))
+        start = time.monotonic()
+        SYNCS.count = FRAMES.count = 0
+        running.run(load("again"))
         whole, totals = time.monotonic() - start, {"sync": SYNCS.count, "frame": FRAMES.count}
         for number, story in enumerate(stories):
             tell(load(str(number)), story, whole, totals)
