@@ -215,12 +215,8 @@ def table(records: Sequence[RunRecord], labels: Mapping[Path, str] | None = None
     for position, run in enumerate(records):
         alone = not run.finished or run.seed is None
         sites = None if run.sites is None else len(run.sites)
-        key = (
-            position
-            if alone
-            else repr((labels.get(run.folder), run.label, _settings(run), _measured_on(run), sites, run.last.number))
-        )
-        groups.setdefault(key, []).append(run)
+        alike = (labels.get(run.folder), run.label, _settings(run), _measured_on(run), sites, run.last.number)
+        groups.setdefault(position if alone else repr(alike), []).append(run)
     members: list[tuple[RunRecord, ...]] = []
     for group in groups.values():
         distinct = len({run.seed for run in group}) == len(group)
