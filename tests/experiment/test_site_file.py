@@ -3,6 +3,7 @@
 import json
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 import tomli_w
@@ -307,6 +308,17 @@ def test_an_owner_who_takes_part_in_secure_sums_only_has_nothing_read_outside_of
     run = in_secure_sums(IN_CLEAR[what])
     assert what in Allow(clear=False).rejection_reason(run)
     assert Allow().rejection_reason(run) is None
+
+
+def test_pages_say_that_the_server_reads_what_each_site_sends_though_its_program_adds_it_up():
+    attacked = in_secure_sums(IN_CLEAR["'tally' of verb attack (evaluation.attacks)"])
+    assert attacked.clear == ["'tally' of verb attack (evaluation.attacks)"]
+    assert not in_secure_sums({}).clear and in_secure_sums({"aggregation": {"secure": False}}).clear
+    methods = Path(__file__).parents[2] / "docs" / "methods"
+    attacks, aggregation = (" ".join((methods / name).read_text().split()) for name in ("attacks.md", "aggregation.md"))
+    assert "Whoever operates a real server can read each site's, with secure sums too." in attacks
+    only = "Only with `aggregation.secure = true` can whoever operates the server read no more than that."
+    assert only in aggregation
 
 
 @pytest.mark.parametrize("sections", SUMS_ALONE.values(), ids=SUMS_ALONE)

@@ -173,7 +173,7 @@ class Monitor:
     ) -> Figures:
         """Membership inference against the global adapter and single uploads, or against personal adapters.
 
-        Of the sites' replies nothing is learnt but the sum.
+        The sites' counts are added up. Each comes in clear, though sums be secure.
         """
         most = self.config.attack_records
         uploads = {} if personal else self._uploads

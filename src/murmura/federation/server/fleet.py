@@ -126,9 +126,9 @@ class Fleet:
         settled: Callable[[int], None] | None = None,
         **shared: Any,
     ) -> Sum:
-        """Ask sites, and learn nothing but the sum of their replies: under masks, where the method's sums are secure
-        (``Verbs.secure``); else in clear, from engines on this machine. Tensors are weighed as the verb's owner says
-        (``Verbs.weights``).
+        """Ask sites, and keep only the sum of their replies. Where the verb's sums are secure (``Verbs.secure``) they
+        come under masks, and nobody sees more than the sum; else each comes in clear, and by itself. Tensors are
+        weighed as the verb's owner says (``Verbs.weights``).
 
         A reply that is not what the verb declares, is not ``like`` the others, or is ``refused``, is left out of the
         sum, and an event names its site.

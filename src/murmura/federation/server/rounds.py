@@ -255,7 +255,7 @@ class Server:
         return self._starting(replies)
 
     def sum(self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **options: Any) -> Sum:
-        """As ``ask``, but nothing is learnt but the sum of the replies; ``options`` are those of ``Fleet.sum``."""
+        """As ``ask``, but only the sum of the replies is kept; ``options`` are those of ``Fleet.sum``."""
         each, options = self._sending.fields(self.adapter, sites, each, options)
         sums = self._fleet.sum(verb, sites, each, read=self._sending.reading(self.adapter), **options)
         if self._rule.personal:

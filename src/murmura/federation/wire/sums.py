@@ -1,4 +1,4 @@
-"""What is learnt of replies that are not looked at one by one."""
+"""What is kept of replies that are not looked at one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from murmura.finite import is_finite
 
 @dataclass
 class Sum:
-    """What a server learns of replies that it does not see one by one.
+    """What a server keeps of replies that it does not look at one by one.
 
     Args:
         sites: those that were added up.
