@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from murmura.augment.config import AugmentConfig
+from murmura.augment.strategies import strategy
 from murmura.federation.wire.releases import DifferentialPrivacy, SecureSum, Verbs, Weights, disclosed, verb
 from murmura.privacy.samplers import PoissonSampling
 from murmura.report.content import Listing
@@ -13,7 +15,8 @@ from murmura.report.page import render
 from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet, write_sheet
-from murmura.runs import read
+from murmura.runs import RunFolder, read
+from murmura.runs.names import AUGMENT
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
@@ -21,6 +24,7 @@ from tests.privacy.plans import RECORDS, of_group
 from tests.report.blocks import blocks, said, tables
 from tests.report.outline import Outline
 from tests.report.runs import NOISED, PLAIN, PROMISE, metrics, real, rows_of, write_run
+from tests.runs.outcomes import SELECTION
 
 
 class Masking(Verbs):
@@ -171,6 +175,22 @@ def test_what_is_not_covered_follows_from_the_run(tmp_path):
     assert "written after" in items(parts(tmp_path / "f", disclosure=[texts])["What is not covered"])
     noised = dict(texts, protection=NOISED[0]["protection"])
     assert "written after" not in items(parts(tmp_path / "g", disclosure=[noised])["What is not covered"])
+
+
+WRITTEN, GIVEN = "Texts that were written after private records", "Which public records a site was given"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("feddca", {GIVEN}), ("less", {GIVEN}), ("random", set()), ("self-instruct", {WRITTEN})]
+)
+def test_what_sites_trained_on_besides_is_told_where_it_tells_of_their_records(tmp_path, name, told):
+    path = write_run(tmp_path / "a", more=f'[augment]\nstrategy = "{name}"\n')
+    if name != "self-instruct":  # which gives no public records
+        given = strategy(AugmentConfig(pool="pool", strategy=name))
+        RunFolder(path).write(AUGMENT, [replace(SELECTION, private=given.private)])
+    found = uncovered(path)
+    assert {line for line in (WRITTEN, GIVEN) if line in found} == told
+    assert ("(“Public records for the sites” in the report)" in found) == (GIVEN in told)
 
 
 def test_a_person_with_several_records_is_told_of_where_no_epsilon_of_theirs_is(tmp_path):

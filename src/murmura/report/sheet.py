@@ -140,12 +140,12 @@ def _uncovered(row: Row) -> list[str]:
     told = _beyond(run, experiment) if private else ["Any attack that was not tried: no guarantee bounds it."]
     told.append(f"Other runs over the same records: their risks add up ({_ADDED if run.simulated else _AT_SITES}).")
     told += limits([row])
-    if any(one.kind == "text" and protection(one) is None for one in sent) or any(
-        "drafts" in key for key in _counted(run)
-    ):
+    texts = any(one.kind == "text" and protection(one) is None for one in sent)
+    if texts or any("drafts" in key for key in _counted(run)) or _written_at_sites(experiment):
         told.append("Texts that were written after private records: they are as private as those records.")
-    if "augment" in experiment:
-        told.append("Which public records a site was given: that follows from what it sent (“Public records”).")
+    if any(one.private for one in run.augment):
+        where = "“Public records for the sites” in the report"
+        told.append(f"Which public records a site was given: that follows from what it sent ({where}).")
     told.append("Whether the purpose is lawful, and whether consent covers it: no figure can tell.")
     return told
 
@@ -166,6 +166,11 @@ def _beyond(run: RunRecord, experiment: Mapping[str, Any]) -> list[str]:
     if not data.get("heldout") or data.get("nonmember_records"):
         told.append("Records that were taken out of the private ones to measure on: no ε covers those figures.")
     return told
+
+
+def _written_at_sites(experiment: Mapping[str, Any]) -> bool:
+    """Whether sites trained on records that a model wrote there after their own, which no run counts."""
+    return experiment.get("augment", {}).get("strategy") == "self-instruct"
 
 
 def _counted(run: RunRecord) -> set[str]:
