@@ -30,11 +30,16 @@ def options(found):
     return {name for parameter in found.params for name in parameter.opts} | {"--help"}
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_units_run_commands_that_there_are(unit):
+def parsed(unit):
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str
     parser.read(unit)
+    return parser
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_run_commands_that_there_are(unit):
+    parser = parsed(unit)
     assert {"Unit", "Service", "Install"} <= set(parser.sections())
     program, *words = parser["Service"]["ExecStart"].split()
     assert program == "/opt/murmura/bin/murmura"
@@ -45,6 +50,21 @@ def test_units_run_commands_that_there_are(unit):
     assert int(parser["Unit"]["StartLimitBurst"]) <= 10  # then it stays down, and costs nothing more
     assert parser["Unit"]["StartLimitIntervalSec"] in ("1d", "7d")  # longer than so many starts take
     assert ("130" in ends_well) == (found.name == "serve")  # as `end_as_by_hand` ends a process
+
+
+def test_the_guide_makes_the_user_the_home_and_the_program_of_the_units():
+    guide = (ROOT / "docs" / "deploy.md").read_text()
+    lines = next(block for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) if "useradd" in block)
+    steps = [line.split("#")[0].split() for line in lines.splitlines()]
+    programs = [step[0] for step in steps]
+    added, login = (steps[programs.index(program)] for program in ("useradd", "su"))
+    user, home, program = added[-1], added[added.index("--home-dir") + 1], f"{steps[1][-1]}/bin/murmura"
+    assert login[-1] == user and "--login" in login and steps[1][:3] == ["python3", "-m", "venv"]
+    assert programs[programs.index("su") + 1 :] == [program]  # what root fetched the user would not find
+    assert program not in programs[: programs.index("su")]
+    for service in (parsed(unit)["Service"] for unit in UNITS):
+        assert (service["User"], service["WorkingDirectory"], service["ReadWritePaths"]) == (user, home, home)
+        assert service["ExecStart"].split()[0] == program
 
 
 def test_the_compose_file_runs_commands_that_there_are():
