@@ -12,6 +12,7 @@ import pytest
 
 from murmura import Experiment
 from murmura.errors import CheckpointError, ConfigError, DataError, PrivacyError
+from murmura.experiment.resume import _CALLED, _MAY_CHANGE, _TOLD
 from murmura.experiment.run import run
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.site import Site
@@ -38,6 +39,14 @@ def written(folder: Path):
 def messages(folder: Path):
     """How often each field of each verb has left a site."""
     return {(row.verb, row.field): row.messages for row in read(folder).disclosure}
+
+
+def test_the_decision_names_every_option_that_may_change_and_whose_word_a_further_answer_takes():
+    page = Path(__file__).parents[2] / "docs" / "decisions" / "0002-what-a-resumed-run-may-change.md"
+    decision = page.read_text(encoding="utf-8")
+    assert [key for key in sorted(_MAY_CHANGE | _CALLED) if f"`{key}`" not in decision] == []
+    assert f"`[{_TOLD.removesuffix('.')}]`" in decision
+    assert "`murmura site start --again`" in decision
 
 
 def test_options_that_changed_are_told_and_written_down_with_their_round(make, capsys):

@@ -125,6 +125,7 @@ def test_under_a_secure_sum_sites_add_the_noise_in_shares(make, options, tmp_pat
     card = (result.folder / "outcomes" / "dataset" / "README.md").read_text(encoding="utf-8")
     assert "everybody, the server too, as long as they know no site's share of the noise" in card
     assert "A server that lies gets no more sums: each site votes once for each round" in card
+    assert "and once more each time that its owner has it vote again" in card
     votes = [vote for one in left(result.folder, "evolution.json") for vote in one["votes"]]
     assert len(set(votes)) > 12 and all(vote == round(vote) for vote in votes)
     with pytest.raises(ConfigError, match=r"each site adds a share .*method.noise = 'skellam'"):

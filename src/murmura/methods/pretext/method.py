@@ -265,7 +265,8 @@ class Pretext(Method):
         if self.distributed_noise:
             against += (
                 ", as long as they know no site's share of the noise (each site knows its own). A server that lies "
-                "gets no more sums: each site votes once for each round, and once more if it is started again"
+                "gets no more sums: each site votes once for each round, and once more each time that its owner has it "
+                "vote again"
             )
         elif self.config.seeds == "voted":
             against = "everybody but the server, which added the noise"
