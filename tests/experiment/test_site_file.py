@@ -1,6 +1,7 @@
 """A site's folder: what its owner allows, and what a simulation puts there."""
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -308,6 +309,12 @@ def test_an_owner_who_takes_part_in_secure_sums_only_has_nothing_read_outside_of
     run = in_secure_sums(IN_CLEAR[what])
     assert what in Allow(clear=False).rejection_reason(run)
     assert Allow().rejection_reason(run) is None
+
+
+def test_the_page_for_owners_has_every_option_of_their_file():
+    page = (Path(__file__).parents[2] / "docs" / "sites.md").read_text(encoding="utf-8")
+    options = re.findall(r"`\[?(\w+)", " ".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)))
+    assert {*SiteFile.model_fields, *Allow.model_fields} <= set(options)
 
 
 def test_pages_say_that_the_server_reads_what_each_site_sends_though_its_program_adds_it_up():

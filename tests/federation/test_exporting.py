@@ -8,7 +8,9 @@ from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.federation.exporting import Exporting
 from murmura.federation.site.answer import Host
+from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Failure, Reply
+from murmura.runs.names import SITE_NOTES
 from murmura.streams import Stream
 from tests.federation.world import make_sites, make_workbench
 from tests.training.helpers import assert_same, random_state
@@ -22,6 +24,7 @@ def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path
     """Else the folder would be the server's, and its card say that it is the site's own."""
     runtime, [site] = make_workbench(tokenizer), make_sites(3)
     site.results, site.store["adapter"] = tmp_path, random_state(runtime.bank, 0)
+    site.kept = SiteStore(tmp_path / "kept", site.name)
     sent = {
         name: torch.full_like(tensor, 7.0)
         for name, tensor in site.store["adapter"].items()
@@ -33,5 +36,6 @@ def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path
     if left:
         assert isinstance(answer, Reply)
         assert_same(load_file(folder / "adapter_model.safetensors"), site.store["adapter"] | sent)
+        assert f"own adapter is in {folder}." in (tmp_path / "kept" / SITE_NOTES).read_text(encoding="utf-8")
     else:
         assert answer == Failure("site-0", "RefusedError") and not folder.exists()

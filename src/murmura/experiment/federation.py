@@ -62,6 +62,7 @@ records = "records.jsonl"    # a JSONL, CSV, Excel or Parquet file
 # user = "patient"           # whom a record is about, where the run bounds how many a person may have
 federation = "../{federation}"
 device = "auto"
+# results = "results"        # a folder for an adapter of this site's own, where a run leaves one
 
 [allow]    # what runs may do; `murmura site show` prints what this one would
 ask = true

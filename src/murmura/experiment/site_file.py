@@ -198,7 +198,7 @@ class SiteFile(Section):
     federation: str
     """The folder of what members of the federation hand round: the experiment, and with secure sums the roster."""
     results: str = "results"
-    """Where adapters of its own are left."""
+    """A folder in which an adapter of its own is left, where a run leaves one: for the owner alone."""
     device: Device = "auto"
     """As `model.device`."""
     simulated: bool = False

@@ -54,6 +54,8 @@ class Exporting(WithoutRecords):
                 site.results.parent.mkdir(parents=True, exist_ok=True)
                 atomic.make_private(site.results)  # as private as the records that the adapter was trained on
             own = cohort.rule.complete(cohort.travelled(shared), site.store[self.kept])
-            with atomic.replacing_folder(site.results / site_folder(site.name)) as draft:
+            place = site.results / site_folder(site.name)
+            with atomic.replacing_folder(place) as draft:
                 leave_adapter(draft, own, cohort.runtime, _OWN)
+            site.tell(f"Round {ask.round}: this site's own adapter is in {place}.")
         return cohort.reply()
