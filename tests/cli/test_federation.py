@@ -19,6 +19,7 @@ from murmura.federation.site.identity import read_roster
 from murmura.runs.folder import RunFolder
 from murmura.training.config import LoraSpec
 from tests.experiment.small import BY_DEFAULT, experiment, write_data, write_lines
+from tests.pages import ROOT
 from tests.report.runs import write_run
 
 
@@ -209,6 +210,15 @@ def test_no_private_key_is_in_what_is_handed_round(with_heart):
         assert b"PRIVATE" not in path.read_bytes()
     for name in ("identity.pem", "flower.key"):
         assert (with_heart / "heart" / name).stat().st_mode & 0o077 == 0
+
+
+def test_the_guide_tells_where_records_are_among_what_is_sent_to_owners(file, tmp_path):
+    folder = tmp_path / "members"
+    murmura("federation", "new", file(), "--out", folder)
+    assert sorted(path.name for path in (folder / "heart").iterdir()) == ["records.jsonl", "site.toml"]
+    guide = " ".join((ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").split())
+    sent = guide.partition("Send each owner `@federation`")[2].partition("nothing in them is secret")[0]
+    assert "A site's folder with `records.jsonl` is for nobody but its owner." in sent
 
 
 def test_sites_with_records_of_their_own_get_a_file_to_fill_in(file, tmp_path):
