@@ -169,6 +169,8 @@ def test_sites_make_their_keys_themselves(file, tmp_path):
     )
     assert not [*folder.rglob("identity.pem"), *folder.rglob("roster.json")]
     assert (folder / "heart" / "site.toml").exists()
+    page = " ".join((ROOT / "docs" / "secure_sum.md").read_text(encoding="utf-8").split())
+    assert "makes the roster, and so do `murmura federation add` and `murmura federation remove`" in page
 
 
 def test_a_deployment_is_none_of_another_engine(with_heart):
