@@ -104,6 +104,26 @@ def test_a_server_that_cannot_begin_leaves_no_run_behind(with_heart, tmp_path):
     taken.close()
 
 
+@pytest.mark.parametrize(
+    ("address", "words", "listening"),
+    [
+        ("example.org:8443", (), ("0.0.0.0", 8443)),
+        ("[2001:db8::1]:8443", (), ("::", 8443)),
+        ("example.org:8443", ("--listen", "10.0.0.5"), ("10.0.0.5", 8443)),
+        ("example.org:8443", ("--listen", "10.0.0.5:9000"), ("10.0.0.5", 9000)),
+    ],
+)
+def test_a_server_listens_at_the_port_at_which_sites_look_for_it(
+    with_heart, tmp_path, monkeypatch, address, words, listening
+):
+    def run(experiment, *, deployment, **_):
+        raise RunError(f"at {deployment.listening}")
+
+    monkeypatch.setattr("murmura.experiment.run.run", run)
+    (with_heart / "@federation" / "server.json").write_text(json.dumps({"address": address}))
+    assert f"at {listening}" in murmura("serve", with_heart, *words, fails=True)
+
+
 def test_a_service_begins_a_run_resumes_it_and_leaves_a_finished_one_alone(with_heart, tmp_path, monkeypatch):
     def run(experiment, *, resume, **_):
         raise RunError(f"resume {resume}")

@@ -18,7 +18,8 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="Where to listen; IPv6 in brackets. Default: every IPv4 address of this machine.",
+            help="Where to listen; IPv6 in brackets. Default: every address of this machine, of the kind that the "
+            "federation's address is of, and the federation's port.",
         ),
     ] = None,
     quorum: Annotated[
@@ -76,6 +77,7 @@ def serve(
     if go_on and is_over(kept, federation.experiment):  # to resume would drop what it has come to since
         typer.echo(f"{kept.path}: the run is finished, and there is nothing to do. Report: {kept.report}")
         return
-    deployment = Deployment(federation, split(listen) if listen else None, quorum, wait * 3600, patience)
+    _, port = split(federation.address)
+    deployment = Deployment(federation, split(listen, port) if listen else None, quorum, wait * 3600, patience)
     resume = resume or (go_on and kept.holds_run)
     show_result(run(federation.experiment, resume=resume, overwrite=overwrite, deployment=deployment).folder)

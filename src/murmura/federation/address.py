@@ -14,14 +14,14 @@ _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _LONGEST = 253  # characters of a name (RFC 1035)
 
 
-def split(address: str) -> tuple[str, int]:
-    """Host and port of an address, HOST or HOST:PORT; an IPv6 address is in brackets.
+def split(address: str, port: int = PORT) -> tuple[str, int]:
+    """Host and port of an address, HOST or HOST:PORT; an IPv6 address is in brackets. Without a port it has that one.
 
     Raises:
         ConfigError: it is none.
     """
     parts = re.fullmatch(r"(?:\[(.*:.*)\]|([^:]*))(?::(\d{1,5}))?", address)
-    port = int(parts[3] or PORT) if parts else 0
+    port = int(parts[3] or port) if parts else 0
     if parts is None or not 0 < port < 2**16:
         fix = "Give HOST or HOST:PORT, with a port from 1 to 65535; IPv6 in brackets, as [::1]:PORT."
         raise ConfigError("this is not an address", where=address, fix=fix)
