@@ -1,6 +1,7 @@
 """How many records a site has: told by a run that promises nothing, and by no run that promises an ε."""
 
 import json
+import re
 
 import pytest
 
@@ -11,8 +12,9 @@ from murmura.experiment.run import run
 from murmura.experiment.verbs import verbs_of
 from murmura.federation.wire.releases import owner
 from murmura.runs import read
-from murmura.runs.names import NOT_FOR_PUBLICATION
+from murmura.runs.names import EXCLUSIONS, NOT_FOR_PUBLICATION, RECORDS
 from tests.experiment.small import experiment, heldout, record, write_lines
+from tests.pages import ROOT
 
 PRIVATE = {
     "sites": {"name": "dpfedavg", "noise_multiplier": 1.0, "rounds": 1},
@@ -37,6 +39,24 @@ def published(folder):
 def of_public(result):
     """What was measured on public records before training."""
     return {key: value for key, value in result.rows[0].items() if "rouge" in key or "loss" in key}
+
+
+@pytest.mark.parametrize(
+    ("method", "where", "named"),
+    [({"rounds": 1}, EXCLUSIONS, ["bad", "overlap"]), (PRIVATE["records"], RECORDS, ["bad"])],
+)
+def test_what_is_left_out_is_named_as_the_page_says_and_where(make, tmp_path, no_page, method, where, named):
+    write_lines(tmp_path / "sites" / "heart.jsonl", [*(record("heart", k) for k in range(4)), {"instruction": "bad"}])
+    write_lines(tmp_path / "heldout.jsonl", [record("heart", 0), *map(heldout, range(4))])
+    folder = run(make(method=method, data={"skip_bad": True})).folder
+    found = {name: re.findall(r'"cause": "(\w+)"', told(folder / name)) for name in (EXCLUSIONS, RECORDS)}
+    assert found == {EXCLUSIONS: [], RECORDS: [], where: named}
+    page = told(ROOT / "docs" / "methods" / "records.md")
+    assert all(f"*{cause}*" in page for cause in named) and f"`{where}`" in page
+
+
+def told(path):
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def test_no_file_for_others_has_the_numbers(make, private):

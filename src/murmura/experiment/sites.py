@@ -91,7 +91,7 @@ def gather(
     room = f"{data.max_length} tokens (data.max_length)"
     tell([*bad, *others], room)
     shares = _shared_out(data, usable, stream, embed or Encoder(data.encoder).embed)
-    shares = _without_public(shares) if promises and data.skip_bad else _without_twins(shares, data)
+    shares = _without_public(shares) if promises and data.skip_bad else _without_overlap(shares, data)
     tell_repeats(shares.groups)
     _require_short_names(shares.groups)
     groups, others_of_a_person = _bounded(shares.groups, data.records_per_user, stream)
@@ -263,7 +263,7 @@ def _without_public(shares: _Shares) -> _Shares:
     return replace(shares, groups=own)
 
 
-def _without_twins(shares: _Shares, data: DataConfig) -> _Shares:
+def _without_overlap(shares: _Shares, data: DataConfig) -> _Shares:
     """Only held-out records that no site has too."""
     shared = find_overlap(shares.groups, [*shares.heldout, *shares.nonmembers], data)
     places = {one.where for one in shared}
