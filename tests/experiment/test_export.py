@@ -109,6 +109,18 @@ def test_an_adapter_is_not_joined_to_another_base_than_it_was_trained_beside(mak
     export(where, tmp_path / "adapter", "adapter")  # which names its base, and holds none
 
 
+@pytest.mark.parametrize("trainable", ["adapter", "all"])
+def test_a_base_whose_settings_for_writing_contradict_one_another_is_handed_over_all_the_same(
+    make, tmp_path, llama_folder, trainable
+):
+    """Sampling is set, and nothing says to sample: as some models are published, and as transformers warns about."""
+    base = shutil.copytree(llama_folder, tmp_path / "base")
+    (base / "generation_config.json").write_text('{"eos_token_id": 2, "temperature": 0.7}')
+    where = run(make(**LEARNT, model={"name": str(base), "trainable": trainable})).folder
+    made = export(where, tmp_path / "whole", "merged")
+    assert AutoModelForCausalLM.from_pretrained(made).generation_config.temperature == 0.7
+
+
 def test_a_precision_is_for_a_whole_model(folder, tmp_path):
     with pytest.raises(ConfigError, match="as it was trained"):
         export(folder, tmp_path / "a", "adapter", precision="bfloat16")

@@ -94,8 +94,16 @@ def test_a_missing_pad_token_becomes_the_end_token_and_the_side_stays(llama, tok
     save(tmp_path, llama, with_tokens(tokenizer, eos_token="<|im_end|>", padding_side="left"))
     loaded = models.load(str(tmp_path), "causal", device="cpu")
     assert loaded.tokenizer.pad_token == loaded.tokenizer.eos_token == "<|im_end|>"
-    assert loaded.model.generation_config.pad_token_id == loaded.tokenizer.eos_token_id
+    assert loaded.model.generation_config.pad_token_id is None
     assert loaded.tokenizer.padding_side == "left"
+
+
+def test_a_model_whose_settings_for_writing_contradict_one_another_is_saved_as_it_came(llama_folder, tmp_path):
+    """As some are published: how to sample, and not that they do. Once one is changed, transformers refuses them."""
+    told = {"eos_token_id": 2, "temperature": 0.7, "top_p": 0.6}
+    (shutil.copytree(llama_folder, tmp_path / "model") / "generation_config.json").write_text(json.dumps(told))
+    models.load(str(tmp_path / "model"), "causal", device="cpu").model.save_pretrained(tmp_path / "again")
+    assert told.items() <= json.loads((tmp_path / "again" / "generation_config.json").read_text()).items()
 
 
 def test_a_pad_token_of_its_own_is_kept(llama_folder):

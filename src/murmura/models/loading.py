@@ -76,8 +76,6 @@ def load(
     except Exception as error:  # whatever a library, or a file of somebody's own, does
         raise ModelError(f"cannot be loaded as a {task} language model: {line(error)}", where=name) from error
     padded(tokenizer, name)
-    if kind_of_model == "causal" and model.generation_config.pad_token_id is None:
-        model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.requires_grad_(False)
     return LoadedModel(model.eval(), tokenizer, name, found.source, found.base)
 
