@@ -1,6 +1,8 @@
 """Benchmarks asked of adapters."""
 
 import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from murmura.data.records import Instruction, Labelled, Program
 from murmura.errors import RunError
@@ -70,6 +72,27 @@ def test_each_adapter_writes_its_own_answers_within_the_limit(bench):
     assert found == [answers(bench, [state], SUMS)[0] for state in states]
     assert len({tuple(texts) for texts in found}) > 1
     assert all(len(bench.prompt_ids(text)) <= 6 for texts in found for text in texts)
+
+
+def test_behind_a_prompt_without_a_template_an_answer_of_sentence_pieces_keeps_its_first_space(bench, monkeypatch):
+    """As of Llama 2, whose decoder takes a space from a text's beginning; responses of training begin with one of its
+    tokenizer's own."""
+    question = Program('def f(x):\n    """Twice."""\n', "def check(candidate):\n    assert candidate(2) == 4\n", "f")
+    answer = ["▁▁▁", "▁return", "▁", "x", "▁", "+", "▁", "x"]
+    pieces = dict.fromkeys(["</s>", "▁", *answer, *question.prompt])
+    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    core.decoder = decoders.Sequence(parts)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
+    ids = tokenizer.convert_tokens_to_ids(answer)
+    written = [Completion(tokenizer.decode(ids), ids, True)]
+    monkeypatch.setattr(bench, "tokenizer", tokenizer)
+    monkeypatch.setattr(bench, "write", lambda *given, **more: written)
+    plain, templated = (HumanEval(HumanEvalConfig(file="x", form=form, uncut=True)) for form in ("plain", "template"))
+    [found] = answers(bench, ["one"], BenchmarkSet(plain, [question]))
+    assert found == ["    return x + x"] and plain.judge([question], found)[0].outcome == "right"
+    assert answers(bench, ["one"], BenchmarkSet(templated, [question])) == [["   return x + x"]]
 
 
 def test_questions_travel_with_their_options():

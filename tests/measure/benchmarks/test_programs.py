@@ -35,6 +35,7 @@ def works(answer):
         f"import math\n\n{WHOLE}",
         f"```python\n{PROMPT}{BODY}\n# Test\nassert root(4) == 2\n```",
         f"{BODY}\nclass Other:\n    pass\n",  # a body, and what small models go on with
+        "   y = sqrt(x)\n    return helper(y)\n",  # whose first space the decoder of sentence pieces has taken
         "    y = sqrt(x)\n    return helper(y)\n\n\ndef other(x):\n    return x\n",
         "return helper(sqrt(x))\n\ndef main():\n    print(root(4))\n",
         f"{BODY}\nfrom typing import List\n",

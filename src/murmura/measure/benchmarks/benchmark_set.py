@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from murmura.errors import RunError
@@ -14,6 +15,7 @@ from murmura.progress import phase
 
 if TYPE_CHECKING:
     from murmura.data.templates import Template
+    from murmura.generation.writer import Completion
     from murmura.model_runtime import ModelRuntime
     from murmura.training.adapter import State
 
@@ -75,7 +77,20 @@ def answers(runtime: ModelRuntime, adapters: Sequence[State], asked: BenchmarkSe
         description=f"answers to {benchmark.name}",
     )
     texts = [one.text for one in written]
+    if benchmark.config.form == "plain":
+        decode = partial(runtime.tokenizer.decode, skip_special_tokens=True)
+        texts = [_behind(decode, ids, one) for ids, one in zip(prompts * len(adapters), written, strict=True)]
     return [texts[k * count : (k + 1) * count] for k in range(len(adapters))]
+
+
+def _behind(decode: Callable[[list[int]], str], prompt: list[int], answer: Completion) -> str:
+    """An answer as it stands behind a prompt that it continues.
+
+    Decoders of sentence pieces take a space from the beginning of a text. Behind a template that is the tokenizer's
+    own, as responses are tokenised apart in training; here it is the model's, and indents a program's first line.
+    """
+    lost = decode([*prompt, *answer.ids]) == f"{decode(prompt)} {decode(answer.ids)}"
+    return " " * lost + answer.text
 
 
 def measure(runtime: ModelRuntime, adapters: Sequence[State], asked: Sequence[BenchmarkSet]) -> list[dict[str, Any]]:

@@ -50,7 +50,8 @@ def _from_first_line(text: str) -> str:
 
 
 def _body(code: str) -> str:
-    lines = code.strip("\n").splitlines(keepends=True)
+    code = re.sub(r"\A {3}(?=\S)", _INDENT, code.strip("\n"))  # of sentence pieces the decoder takes the first space
+    lines = code.splitlines(keepends=True)
     indented = not lines or lines[0][:1].isspace()
     return "".join(lines if indented else [_INDENT + line if line.strip() else line for line in lines])
 
