@@ -43,6 +43,29 @@ def test_a_text_that_is_an_option_is_never_read_as_a_place(jsonl):
     assert [one.answer for one in load_choices(jsonl(*rows)).records] == [1, 2]
 
 
+def test_an_option_that_is_text_stays_as_it_is_written(jsonl):
+    decimals = {"options": ["2.0", "2.5", "3.0"]}
+    rows = [asked(**decimals, answer=answer) for answer in (0, "2.0", "3")]
+    rows += [asked(options=["2", "2.0", "2.00"], answer="2.0"), asked(options=[2.0, 2.5], answer="2.0")]
+    found = load_choices(jsonl(*rows)).records
+    assert [one.options for one in found[:4]] == [("2.0", "2.5", "3.0")] * 3 + [("2", "2.0", "2.00")]
+    assert [one.answer for one in found] == [0, 0, 2, 1, 0]
+
+
+def test_a_text_is_an_option_before_it_is_a_place_however_a_tool_wrote_the_number(jsonl):
+    rows = [asked(options=["1.0", "2.0", "3.0"], answer="2"), asked(options=["1", "2", "3"], answer="2.0")]
+    assert [one.answer for one in load_choices(jsonl(*rows)).records] == [1, 1]
+
+
+def test_options_and_places_of_a_table_with_gaps(tmp_path):
+    """Tools write a column of whole numbers with a gap as 1.0, 2.0 and so on."""
+    path = tmp_path / "asked.csv"
+    path.write_text("instruction,a,b,answer\nDose?,1.0,1.5,1.0\nDose?,one,two,1.0\nDose?,one,two,\n")
+    found = load_choices(path, common=Common(option_columns=("a", "b")), skip_bad=True).records
+    assert [one.options for one in found] == [("1.0", "1.5"), ("one", "two")]
+    assert [one.answer for one in found] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -61,6 +84,8 @@ def test_a_text_that_is_an_option_is_never_read_as_a_place(jsonl):
         ({"answer": -1}, "'answer' is none of the 2 options"),
         ({"answer": 0.5}, "'answer' is none of the 2 options"),
         ({"answer": float("inf")}, "'answer' is none of the 2 options"),
+        ({"answer": "2.000", "options": ["2", "2.0", "4"]}, "'answer' is none of the 3 options"),
+        ({"answer": "2.0"}, "'answer' is none of the 2 options"),
         ({"answer": "maybe"}, "'answer' is none of the 2 options"),
         ({"answer": ["yes"]}, "'answer' is none of the 2 options"),
         ({"answer": True, "options": ["a", "b", "c"]}, "'answer' is none of the 3 options"),

@@ -51,7 +51,7 @@ def load_choices(
     A record has ``instruction``, ``input`` (may be missing), ``options`` (a list of at least two texts; in CSV a JSON
     list) and ``answer``, the right one: a number or a text of digits is its place, counted from 0; another text is the
     option itself; of two options ``false`` means the first and ``true`` the second. A text that is an option is never
-    read as a place.
+    read as a place. An option that is text stays as it is written; in an answer 2.0 is 2 where no option is just that.
 
     Args:
         source: As ``load_records``.
@@ -122,7 +122,9 @@ class _ChoiceLayout(ColumnLayout[Choice]):
 
 
 def _option(value: Any) -> str:
-    return "" if is_blank(value) else word(value, "options", {}).strip()
+    if is_blank(value):
+        return ""
+    return text(value, "options", {}).strip() if isinstance(value, str) else word(value, "options", {})
 
 
 def _checked(options: Sequence[str]) -> tuple[str, ...]:
@@ -148,7 +150,11 @@ def _place(values: Mapping[str, Any], column: str, options: Sequence[str]) -> in
             return list(options).index(told)
         if told.casefold() in _TRUTH and len(options) == 2:
             return _TRUTH[told.casefold()]
-        place = int(told) if told.isascii() and told.isdigit() and len(told) < _DIGITS else None
+        told, plain = word(told, column, values), [word(one, column, values) for one in options]
+        if told in plain:  # 2 of the options 1.0 and 2.0, or the other way round
+            place = plain.index(told) if plain.count(told) == 1 else None
+        elif told.isascii() and told.isdigit() and len(told) < _DIGITS:
+            place = int(told)
     elif isinstance(answer, bool):
         place = int(answer) if len(options) == 2 else None
     elif isinstance(answer, int | float) and math.isfinite(answer) and answer == int(answer):
