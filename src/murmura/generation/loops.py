@@ -7,17 +7,20 @@ import re
 _CLAUSE_END = re.compile(r"[.!?,;:\n。！？，；：]+")
 _SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)]*(?=\s|$)|[。！？]+|\n+")
 _NOT_A_LETTER = re.compile(r"[\W\d_]+")
-_ENOUGH = 4  # times that the same clause stands in a text before it counts as a loop
+_ENOUGH = 4  # times that a round of clauses begins before it counts as a loop
 
 
 def goes_round(text: str) -> bool:
-    """Whether the last complete clause has now been written for the fourth time.
+    """Whether the last complete clause begins the same round of clauses for the fourth time.
 
     Clauses are compared by their letters alone, so that a numbered list of one item over and over is a loop too. Greedy
-    decoding hardly ever leaves one, so that writing can stop there.
+    decoding hardly ever leaves one, so that writing can stop there. A clause that returns among others, as "Step 4:" or
+    "No." do, is none.
     """
-    clauses = [_letters(clause) for clause in _CLAUSE_END.split(text)[:-1]]
-    return bool(clauses) and bool(clauses[-1]) and clauses.count(clauses[-1]) >= _ENOUGH
+    clauses = [letters for clause in _CLAUSE_END.split(text)[:-1] if (letters := _letters(clause))]
+    longest = (len(clauses) - 1) // (_ENOUGH - 1)
+    ends = ((n, clauses[-(_ENOUGH - 1) * n - 1 :]) for n in range(1, longest + 1))
+    return any(end[n:] == end[:-n] for n, end in ends)
 
 
 def whole(text: str, finished: bool) -> str:
