@@ -56,18 +56,28 @@ def test_sites_send_what_the_rule_says(tokenizer, tmp_path, v0):
     assert uploads["bytes"] == sum(map(len, senders)) * 4 * world.runtime.bank.size
 
 
-def test_where_nothing_is_relevant_nothing_changes_and_nothing_travels(tokenizer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"server": "fedavgm"}, {"server": "fedadam"}])
+def test_where_nothing_is_relevant_nothing_changes_and_nothing_travels(tokenizer, tmp_path, monkeypatch, options):
     from murmura.methods.dplora import baselines as module
 
     agreeing = iter([0.0] * 3 + [1.0, 0.0, 0.0])
     compared = []
     monkeypatch.setattr(module, "relevance", lambda update, previous: compared.append(previous) or next(agreeing))
-    world = make_world(tokenizer, method := cmfl(3), tmp_path)
-    adapters = []
-    close = world.server._close
-    monkeypatch.setattr(world.server, "_close", lambda: adapters.append(world.server.adapter) or close())
-    method.lead(world.server, world.fleet)
+    parts = rule(AggregationConfig(**options))
+    world = make_world(tokenizer, method := CMFL(cmfl(3).config, parts), tmp_path)
+    adapters, steps = [], []
+    close, server = world.server._close, world.server
+
+    def closed():
+        adapters.append(server.adapter)
+        steps.append(dict(server.store.get("optimizer", {})))
+        close()
+
+    monkeypatch.setattr(server, "_close", closed)
+    method.lead(server, world.fleet)
     assert_same(adapters[2], adapters[1])
+    assert_same(steps[2], steps[1])
+    assert bool(steps[1]) == ("server" in options)
     assert [row["bytes_up"] > 0 for row in world.server.rows] == [False, True, False, True]
     first = subtract(adapters[1], adapters[0])
     assert len(compared) == 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ from murmura.methods.dplora.config import CMFLConfig, TFedAvgConfig
 from murmura.training.adapter import State, subtract
 
 if TYPE_CHECKING:
+    from murmura.aggregation.server import ServerOptimizer
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
@@ -79,7 +81,7 @@ class CMFL(Averaging):
         return replace(found, site_keeps=found.site_keeps + 2 * part.adapter)
 
     def contributions(self, server: Server, replies: Iterable[Reply]) -> Iterator[tuple[State, float]]:
-        """The uploads that arrived; the global adapter itself where all sites kept theirs back."""
+        """The uploads that arrived."""
         sent = kept_back = 0
         for reply in replies:
             if reply.fields:
@@ -88,8 +90,19 @@ class CMFL(Averaging):
             else:
                 kept_back += 1
         server.count({"updates.sent": sent, "updates.kept_back": kept_back})
-        if kept_back and not sent:
-            yield server.adapter, 1.0
+
+    def _step(
+        self,
+        server: Server,
+        optimizer: ServerOptimizer | None,
+        round: int,
+        contributions: Iterable[tuple[State, float]],
+    ) -> None:
+        """No step where all sites keep their updates back: momentum would move the model, and be the next update."""
+        sent = iter(contributions)
+        first = next(sent, None)  # of none, all replies are read and counted by then
+        if first is not None:
+            super()._step(server, optimizer, round, chain([first], sent))
 
     @verb(releases={"adapter": Weights(note="only where the update is relevant"), "loss": _LOSS})
     def train_relevant(self, cohort: Cohort, ask: Ask) -> list[Reply]:
