@@ -87,7 +87,8 @@ class ModelSpec:
             ModelError: it is unavailable, cannot be loaded, or cannot be adapted.
         """
         experiment, model = self.experiment, self.experiment.model
-        found = models.load(model.name, experiment.model_task, model.load_dtype, model.device, model.quantization)
+        options = model.load_dtype, model.device, model.quantization, self.tokenizer
+        found = models.load(model.name, experiment.model_task, *options)
         lora = experiment.lora if model.trainable == "adapter" else None
         shared = os.environ.get(SHARED)
         return Bank(found.model, lora, experiment.run.cache_bytes, Path(shared) if shared else None)

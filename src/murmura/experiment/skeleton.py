@@ -36,7 +36,8 @@ def config_and_tokenizer(name: str) -> tuple[Any, Any]:
         source = alias.hub if alias else name
     try:
         with quiet():
-            return AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+            config = AutoConfig.from_pretrained(source)
+            return config, AutoTokenizer.from_pretrained(source, config=config)
     except Exception as error:  # whatever a library, or a file of somebody's own, does
         what = f"config and tokenizer of '{name}' are unavailable ({line(error).rstrip('.')})"
         if is_folder:

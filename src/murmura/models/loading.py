@@ -39,7 +39,12 @@ class LoadedModel:
 
 
 def load(
-    name: str, task: Wanted, dtype: Dtype = "auto", device: str = "auto", quantization: Quantization | None = None
+    name: str,
+    task: Wanted,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    quantization: Quantization | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> LoadedModel:
     """A frozen model to carry adapters, and its tokenizer.
 
@@ -54,6 +59,7 @@ def load(
         dtype: See `weights_dtype`.
         device: "auto" is "cuda" where there is one, else "cpu"; or "cpu", "cuda", "cuda:1" ..., "mps".
         quantization: "int8" or "4bit" (NF4) with bitsandbytes; ``dtype`` is then what it computes in.
+        tokenizer: Its own, where that is read already.
 
     Raises:
         ModelError: Unavailable, not loadable for this task, or lacking a part that is asked for.
@@ -70,7 +76,8 @@ def load(
         with quiet():
             kind_of_model = _task(found.folder, task)
             model = _weights(found.folder, kind_of_model, numbers, place, quantization)
-            tokenizer = AutoTokenizer.from_pretrained(found.folder)
+            if tokenizer is None:
+                tokenizer = AutoTokenizer.from_pretrained(found.folder)
     except MurmuraError:
         raise
     except Exception as error:  # whatever a library, or a file of somebody's own, does
