@@ -19,6 +19,7 @@ import pytest
 import typer.main
 import typer.testing
 
+from murmura.experiment import skeleton
 from murmura.models import loading
 from murmura.privacy import accounting, curve
 from murmura.third_party import settle
@@ -138,33 +139,52 @@ def moments_remembered(request, monkeypatch):
 
 
 SMALL = 2**20  # bytes: a model that a test has built
-LOADED = {}
 
 
 def as_they_lie(folder):
     """The files of a model's folder, as they are now; None if they are not those of a small model."""
-    found = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in Path(folder).iterdir())
+    if not (folder / "config.json").is_file():
+        return None
+    found = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in folder.iterdir())
     return tuple(found) if sum(size for *_, size in found) < SMALL else None
+
+
+def remembering_files(plain):
+    """A function of a model's folder, which hands out copies of what it has made of the same files."""
+    made = functools.lru_cache(8)(lambda files, *inputs: plain(*inputs))
+
+    def copied(folder, *inputs):
+        files = as_they_lie(Path(folder).expanduser())
+        return plain(folder, *inputs) if files is None else copy.deepcopy(made(files, folder, *inputs))
+
+    return copied
+
+
+WEIGHTS, WEIGHTS_ANEW = remembering_files(loading._weights), loading._weights
+READ, BUILT = remembering_files(skeleton.config_and_tokenizer), {}
+
+
+def weights(folder, task, dtype, device, quantization):
+    made = WEIGHTS if quantization is None and device.type == "cpu" else WEIGHTS_ANEW
+    return made(folder, task, dtype, device, quantization)
+
+
+def built(name, config, kind):
+    """A model without numbers, which is only looked at."""
+    wanted = type(config), config.to_json_string(use_diff=False), kind
+    if wanted not in BUILT:
+        BUILT[wanted] = skeleton.skeleton_of(name, config, kind)
+    return BUILT[wanted]
 
 
 @pytest.fixture(autouse=True)
 def models_remembered(request, monkeypatch):
-    """Runs of tests begin with copies of the same few models: to read one takes some twentieth of a run."""
-    plain = loading._weights
-
-    def weights(folder, task, dtype, device, quantization):
-        files = as_they_lie(folder) if quantization is None and device.type == "cpu" else None
-        if files is None:
-            return plain(folder, task, dtype, device, quantization)
-        wanted = (files, task, dtype)
-        if wanted not in LOADED:
-            if len(LOADED) == 8:
-                del LOADED[next(iter(LOADED))]
-            LOADED[wanted] = plain(folder, task, dtype, device, quantization)
-        return copy.deepcopy(LOADED[wanted])
-
+    """Runs of tests begin with copies of the same few models: to read one takes some tenth of a run."""
     if "models" not in request.path.parts:
         monkeypatch.setattr(loading, "_weights", weights)
+        for name in {"murmura.experiment.model_spec", "murmura.experiment.resources"}.intersection(sys.modules):
+            monkeypatch.setattr(f"{name}.config_and_tokenizer", READ)
+            monkeypatch.setattr(f"{name}.skeleton_of", built)
 
 
 @pytest.fixture
