@@ -229,9 +229,15 @@ def _exact_delta(event: DpEvent, epsilon: float) -> float:
 
 
 def _rdp(event: DpEvent, delta: float, adjacency: str) -> float:
+    return _renyi(_Same.of(event), delta)
+
+
+@lru_cache(maxsize=1024)
+def _renyi(same: _Same, delta: float) -> float:
+    """ε by Rényi divergences, by which the grid of privacy loss distributions goes too."""
     from murmura.privacy import renyi
 
-    return renyi.epsilon(event, delta)
+    return renyi.epsilon(same.event, delta)
 
 
 def _pld(event: DpEvent, delta: float, adjacency: str) -> float:
@@ -247,7 +253,7 @@ def _losses(event: DpEvent, delta: float, adjacency: str) -> Any:
     from murmura.privacy import loss
     from murmura.privacy.renyi import rough_epsilon
 
-    rough = rough_epsilon(event, delta)
+    rough = rough_epsilon(event, delta, lambda one, at: _rdp(one, at, adjacency))
     if rough == math.inf:
         raise OverflowError
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE

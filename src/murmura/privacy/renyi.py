@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,8 +111,8 @@ def _least_over_orders(event: dp.DpEvent, delta: float) -> float:
     return min(found)[0]
 
 
-def rough_epsilon(event: dp.DpEvent, delta: float) -> float:
-    """About what ε is by Rényi divergences, quickly, under any adjacency. No bound."""
+def rough_epsilon(event: dp.DpEvent, delta: float, by: Callable[[dp.DpEvent, float], float] = epsilon) -> float:
+    """About what ε is by Rényi divergences (a caller may remember those), quickly, under any adjacency. No bound."""
 
     def as_poisson(part: Any) -> dp.DpEvent:
         if isinstance(part, dp.SampledWithoutReplacementDpEvent):
@@ -125,6 +125,6 @@ def rough_epsilon(event: dp.DpEvent, delta: float) -> float:
 
     try:
         with quiet():
-            return float(epsilon(changed(event, as_poisson), delta))
+            return float(by(changed(event, as_poisson), delta))
     except (OverflowError, ZeroDivisionError):
         return math.inf
