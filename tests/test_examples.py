@@ -12,6 +12,7 @@ import pytest
 from murmura.data.hub import is_hub_id
 from murmura.data.loading import load_records
 from murmura.data.records import Document, Instruction
+from murmura.data.texts import text_hash
 from murmura.experiment import Experiment
 from murmura.experiment.config import parse_override
 from murmura.experiment.forecast.dry_run import dry_run
@@ -20,7 +21,6 @@ from murmura.retrieval.centres import cluster
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.search import nearest
 from murmura.retrieval.selection import greedy
-from murmura.retrieval.texts import text_hash
 from tests.augment.public import embedded_pool, save_encoder
 from tests.conftest import make_bert
 from tests.experiment.small import record, write_lines

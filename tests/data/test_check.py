@@ -34,6 +34,15 @@ def test_a_record_of_an_earlier_file_is_a_repeat(jsonl, tmp_path):
     assert told(second.repeats) == [f"{held_out}:2: the same as {site}:1"]
 
 
+def test_a_record_that_differs_in_white_space_or_unicode_s_form_is_a_repeat(jsonl, tmp_path):
+    table = tmp_path / "site.csv"
+    table.write_bytes('instruction,output\na,"one\r\ntwo"\nb , one\nc,e\u0301\nC,e\n'.encode())
+    rows = [("a", "one\ntwo"), ("b", "one"), ("c", "\u00e9")]
+    other = jsonl(*({"instruction": asked, "output": said} for asked, said in rows), name="heldout.jsonl")
+    alone, repeated = check([str(table), str(other)], Instruction)
+    assert (len(alone.repeats), len(repeated.repeats)) == (0, 3)
+
+
 def test_labelled_texts_are_the_same_whatever_their_labels(jsonl):
     path = jsonl({"text": "a", "label": "good"}, {"text": "a"}, {"text": "b"})
     assert told(check([str(path)], Labelled)[0].repeats) == [f"{path}:2: the same as {path}:1"]

@@ -37,6 +37,7 @@ def test_every_required_field_is_a_field():
 def test_a_labelled_text_is_the_same_record_whatever_its_label():
     assert Labelled("a", "good").identity == Labelled("a").identity != Labelled("b", "good").identity
     assert Instruction("a", "", "b").identity != Instruction("a", "", "c").identity
+    assert Labelled("e\u0301 \r\n").identity == Labelled("\u00e9").identity
 
 
 def test_only_a_labelled_text_may_be_incomplete():

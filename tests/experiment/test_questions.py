@@ -9,13 +9,13 @@ from rich.console import Console
 
 from murmura import report
 from murmura.augment import lead
+from murmura.data.texts import text_hash
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.forecast.view import show
 from murmura.experiment.run import run
 from murmura.measure.benchmarks import humaneval
 from murmura.measure.evaluation_set import EvaluationSet
-from murmura.retrieval.texts import text_hash
 from murmura.runs import read_all
 from murmura.tasks import INSTRUCTION
 from tests.experiment.small import GSM8K, SUMS, experiment, write_data, write_lines

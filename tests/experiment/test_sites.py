@@ -263,6 +263,17 @@ def test_records_that_are_public_and_private_are_refused(tmp_path):
         gathered(train="sites")
 
 
+def test_a_record_that_programs_have_written_otherwise_is_the_same_one(tmp_path):
+    """Excel ends lines within a cell by CR LF and keeps outer blanks, and macOS writes accents apart."""
+    cells = 'cough,"Rest.\r\nDrink tea."\nfever ,Drink  tea.\ne\u0301ruption,Wait.\n'
+    (tmp_path / "sites" / "ward.csv").write_bytes(f"instruction,output\n{cells}".encode())
+    rows = [("cough", "Rest.\nDrink tea."), ("fever", "Drink tea."), ("\u00e9ruption", "Wait.")]
+    write_lines(tmp_path / "heldout.jsonl", [{"instruction": asked, "output": said} for asked, said in rows])
+    with pytest.raises(DataError, match=r"heldout\.jsonl: 3 public records are also private ones") as error:
+        gathered(train="sites")
+    assert "heldout.jsonl:1: the same as sites/ward.csv:" in str(error.value)
+
+
 def test_records_that_stand_twice_in_what_is_shared_out_are_told_as_such(tmp_path, capsys):
     rows = [record("heart", n // 3) for n in range(12)]  # four records, three times each
     write_lines(tmp_path / "twice.jsonl", rows)

@@ -3,10 +3,10 @@
 import numpy as np
 
 from murmura.data.records import Instruction
+from murmura.data.texts import text_hash
 from murmura.retrieval import coverage, search
 from murmura.retrieval import pool as pools
 from murmura.retrieval.pool import File, Made, Manifest, Pool, Source, write_record
-from murmura.retrieval.texts import text_hash
 
 
 def unit(rows, width, seed=0):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from murmura.data.records import Instruction
+from murmura.data.texts import text_hash
 from murmura.errors import DataError, ModelError
 from murmura.retrieval.build import Origin, SourceOptions, build
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import Pool
-from murmura.retrieval.texts import text_hash
 from murmura.runs.card import is_made_here
 from tests.conftest import make_encoder
 from tests.experiment.small import record, write_lines

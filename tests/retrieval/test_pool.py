@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from murmura.data.texts import text_hash
 from murmura.errors import DataError
 from murmura.retrieval.pool import Pool
-from murmura.retrieval.texts import text_hash
 from tests.retrieval.pools import make_pool, record, unit
 
 ARRAYS = ("vectors.npy", "hashes.npy", "domain.npy", "starts.npy")

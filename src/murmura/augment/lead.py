@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from murmura.augment.selection_summary import centres_of, given, told
 from murmura.augment.strategies import Chosen, FromPool, Rows, sent
+from murmura.data.texts import text_hash
 from murmura.errors import ConfigError, RunError
-from murmura.retrieval.texts import text_hash
 from murmura.runs import names
 from murmura.runs.augment import Given, PublicSelection
 

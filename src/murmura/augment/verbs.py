@@ -13,13 +13,13 @@ from murmura.augment.config import ENCODER, SITE_ENCODER, AugmentConfig
 from murmura.augment.influence import features, field, projection
 from murmura.augment.writing import account, written
 from murmura.data.records import Instruction
+from murmura.data.texts import text_hash
 from murmura.errors import RefusedError
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, DifferentialPrivacy, Embeddings, Metric, Release, Verbs, verb
 from murmura.privacy.guarantee import Cost
 from murmura.progress import phase
 from murmura.retrieval.centres import cluster
-from murmura.retrieval.texts import text_hash
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+from murmura.data.texts import folded
 
 
 class _Whole:
@@ -15,9 +17,10 @@ class _Whole:
     has_labels: ClassVar[bool] = False
 
     @property
-    def identity(self) -> Self:
-        """Equal for two records that count as the same one."""
-        return self
+    def identity(self) -> tuple[str, ...]:
+        """Equal for two records that count as the same one: those whose texts are (``murmura.data.texts``)."""
+        record: Any = self
+        return tuple(map(folded, astuple(record)))
 
     @property
     def is_complete(self) -> bool:
@@ -95,9 +98,9 @@ class Labelled:
         return self.text
 
     @property
-    def identity(self) -> str:
+    def identity(self) -> tuple[str, ...]:
         """Equal for two records that count as the same one: the text alone, since one of them may have no label yet."""
-        return self.text
+        return (folded(self.text),)
 
     @property
     def is_complete(self) -> bool:

@@ -11,6 +11,7 @@ from murmura.data.check import repeats
 from murmura.data.config import DataConfig
 from murmura.data.layout import BadRecord, Place
 from murmura.data.refusal import SKIP, indented
+from murmura.data.texts import folded
 from murmura.errors import DataError
 from murmura.progress import say
 from murmura.reading import Reading
@@ -108,8 +109,8 @@ def _overlap(shared: Sequence[Placed], owned: Sequence[Place], data: DataConfig)
 def tell_asked(groups: Mapping[str, Sequence[Placed]], public: Sequence[Placed]) -> int:
     """How many held-out records ask what a site's record asks too, and have another answer; said where there are any.
     They stay: whether that is a fault depends on what questions are."""
-    own = {placed.record.question for records in groups.values() for placed in records} - {None}
-    found = sum(placed.record.question in own for placed in public)
+    own = {folded(placed.record.question or "") for records in groups.values() for placed in records} - {""}
+    found = sum(folded(placed.record.question or "") in own for placed in public)
     if found:
         ask = "asks" if found == 1 else "ask"
         say(

@@ -23,6 +23,7 @@ from murmura.data.layout import BadRecord, ColumnLayout
 from murmura.data.loading import one_by_one
 from murmura.data.records import Instruction
 from murmura.data.refusal import refusal
+from murmura.data.texts import text_hash
 from murmura.errors import DataError, explaining, nearest
 from murmura.progress import bar
 from murmura.retrieval import approximate
@@ -30,7 +31,6 @@ from murmura.retrieval import pool as files
 from murmura.retrieval.cache import Cached
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.pool import File, Made, Manifest, Pool, Source
-from murmura.retrieval.texts import text_hash
 from murmura.runs.card import CARD, TAG, is_made_here, is_tagged
 from murmura.runs.locks import making
 from murmura.units import count, listing

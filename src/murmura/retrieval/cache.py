@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
+from murmura.data.texts import text_hash
 from murmura.errors import ModelError, explaining
 from murmura.models.wheel import cache_root
 from murmura.progress import bar, say
 from murmura.retrieval.encoder import Encoder
-from murmura.retrieval.texts import text_hash
 
 INDEX, VECTORS, LOCK = "index", "vectors", ".lock"
 _ROW = np.dtype([("hash", "S32"), ("check", "<u4")])

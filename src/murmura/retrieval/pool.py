@@ -27,10 +27,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from murmura.data.records import Instruction
+from murmura.data.texts import text_hash
 from murmura.errors import DataError, nearest
 from murmura.progress import bar
 from murmura.retrieval.encoder import Encoder
-from murmura.retrieval.texts import text_hash
 
 MANIFEST = "pool.json"
 VECTORS, HASHES, DOMAIN, STARTS = "vectors.npy", "hashes.npy", "domain.npy", "starts.npy"

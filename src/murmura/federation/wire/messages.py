@@ -21,8 +21,8 @@ import torch
 
 from murmura.errors import RunError
 
-VERSION = 3
-"""Of what server and sites send one another; both sides must have the same."""
+VERSION = 4
+"""Of what server and sites send one another, and of what they know records by; both sides must have the same."""
 
 Payload = dict[str, Any]
 

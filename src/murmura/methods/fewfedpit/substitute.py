@@ -8,13 +8,13 @@ from dataclasses import astuple, dataclass
 from murmura.data.loading import load_records
 from murmura.data.records import Instruction
 from murmura.data.refusal import REMOVE
+from murmura.data.texts import text_hash
 from murmura.data.tokenising import tokenise_all
 from murmura.errors import ConfigError
 from murmura.federation.wire.messages import Payload
 from murmura.methods.fewfedpit.config import SyntheticConfig
 from murmura.model_runtime import ModelRuntime
 from murmura.progress import say
-from murmura.retrieval.texts import text_hash
 from murmura.streams import Stream
 
 PUBLIC = "public"  # the field of an ask

@@ -11,13 +11,13 @@ from murmura.data import tokenising
 from murmura.data.loading import load_records
 from murmura.data.records import Document
 from murmura.data.refusal import REMOVE
+from murmura.data.texts import text_hash
 from murmura.errors import DataError
 from murmura.federation.wire.messages import Reply
 from murmura.methods.pretext.config import PretextConfig
 from murmura.progress import say
 from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.search import Vectors
-from murmura.retrieval.texts import text_hash
 from murmura.streams import Stream
 from murmura.synthesis import prompts
 

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from murmura.retrieval.texts import text_hash
+from murmura.data.texts import text_hash
 
 
 def test_a_hash_is_the_sha256_of_the_folded_text():
