@@ -437,7 +437,7 @@ def test_held_out_records_that_ask_what_sites_do_are_counted(capsys):
     """Of questions with other answers, and of pairs of one prompt; of texts nothing is asked."""
     own = {"a": [Instruction("why", "", "x"), Instruction("why", "now", "x")], "b": [Preference("why", "x", "y")]}
     text = Labelled("why", "x")
-    public = [Instruction("why", "now", "z"), Instruction("how", "", "x"), Preference("why", "y", "x"), text]
+    public = [Instruction("why ", "now\r\n", "z"), Instruction("how", "", "x"), Preference("why", "y", "x"), text]
     placed = {site: [Placed(one, Place("f", 1), site) for one in records] for site, records in own.items()}
     held = [Placed(one, Place("g", 1), None) for one in public]
     assert tell_asked(placed, held) == 2
