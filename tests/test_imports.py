@@ -13,7 +13,6 @@ import pytest
 
 import murmura
 from murmura.methods import METHODS
-from tests.experiment.small import BY_DEFAULT, experiment, write_data
 
 ORDER = (
     ("cli",),
@@ -58,22 +57,6 @@ ORDER = (
     ),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-# What some runs need, for clusters, hub data, Parquet files, guarantees, or at their end, and most steps do not.
-NOT_TO_TRAIN = (
-    "sklearn",
-    "datasets",
-    "pandas",
-    "pyarrow",
-    "sentence_transformers",
-    "dp_accounting",
-    "gguf",
-    "peft",
-    "matplotlib",
-    "openpyxl",
-    "tensorboard",
-    "mlflow",
-    "wandb",
-)
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "sentence_transformers", "matplotlib", "peft", "numpy")
 HEAVY += ("scipy", "dp_accounting", "jinja2")
 
@@ -190,22 +173,6 @@ def test_what_parts_of_the_command_line_import_is_not_heavy(modules, loaded):
     program = f"import sys, murmura.{modules}\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == loaded
-
-
-@pytest.mark.slow
-def test_a_run_begins_to_train_without_what_only_others_need(tmp_path, llama_folder):
-    write_data(tmp_path)
-    (tmp_path / "my.toml").write_text(
-        experiment(tmp_path, llama_folder, {"rounds": 1}, evaluation=BY_DEFAULT).dump(), encoding="utf-8"
-    )
-    program = (
-        "import sys\nfrom murmura.cli import app\nfrom murmura.training import loop\n"
-        "def first_step(*inputs):\n"
-        f"    print('LOADED', *(name for name in {NOT_TO_TRAIN!r} if name in sys.modules))\n    sys.exit()\n"
-        "loop._take_steps = first_step\napp(['run', 'my.toml'])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1:] == ["LOADED"], done.stdout + done.stderr
 
 
 def test_the_names_that_murmura_exports_are_there_and_no_others():
