@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from murmura.data.records import Instruction
-from murmura.errors import ConfigError, RunError
+from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.federation.engines.local import LocalEngine
+from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.site.store import SiteStore
 from murmura.runs import read
-from murmura.runs.names import PERSONAL
+from murmura.runs.folder import RunFolder
+from murmura.runs.names import PERSONAL, PRIVACY_LEDGER
 from murmura.tasks import TASKS
 from murmura.training.adapter import load_peft
 from tests.experiment.small import SIZES, context
@@ -146,6 +149,29 @@ def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(ask
     assert (result.folder / "sites").stat().st_mode & 0o777 == 0o700  # as private as the records
     with pytest.raises(ConfigError, match="does not cover"):
         run(asked(method, run={"folder": str(result.folder) + "-2"}))
+
+
+@pytest.mark.usefixtures("no_page")
+def test_under_an_epsilon_checkpoints_stay_until_every_site_has_left_its_own_model(asked, monkeypatch, capsys):
+    """Else another run would spend ε again."""
+    experiment = asked({"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp", "rounds": 1}, {"heldout": None})
+    folder, ask = RunFolder(experiment.run.path), LocalEngine.ask
+
+    def without_skin(engine, asked, sites):
+        yield from ask(engine, asked, [site for site in sites if (asked.verb, site) != ("keep", "skin")])
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalEngine, "ask", without_skin)
+        for again in (False, True):
+            run(experiment, resume=again)
+            assert f"remove {folder.checkpoint}/round-*" in capsys.readouterr().err
+            assert folder.sites_with_adapters == ["heart"] and last_saved(folder.checkpoint) == 1
+    spent = (folder.private_of("skin") / PRIVACY_LEDGER).read_bytes()
+    run(experiment, resume=True)
+    assert folder.sites_with_adapters == ["heart", "skin"] and last_saved(folder.checkpoint) is None
+    assert (folder.private_of("skin") / PRIVACY_LEDGER).read_bytes() == spent
+    with pytest.raises(CheckpointError, match="what its server knew is removed"):
+        run(experiment, resume=True)
 
 
 @pytest.mark.usefixtures("no_page")

@@ -219,7 +219,7 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
         journal = side.server.journal(PRIVACY, Journal)
         if journal.lines:
             folder.write_private(names.ANCHOR, [{names.SITE_ANCHOR: journal.anchor}])
-    if plan.guarantee:
+    if plan.guarantee and not side.server.unkept:  # else no site could be asked for its own adapter again
         folder.drop_checkpoints()
     return Result(folder.path, side.server.published)
 

@@ -59,6 +59,7 @@ class Server:
             they had before it; None: the method and what comes before it expect nothing of their stores.
         following: is given all rounds as they are published, when another one is saved; None: nobody follows.
         closing: is called when the method is done with the last round, as a part of it; None: nothing comes after.
+        unkept: the sites that were to keep an adapter of their own, and have not.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Server:
         self.closing: Callable[[], None] | None = None
         self.losing: Callable[[Sequence[str]], None] | None = None
         self.following: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
+        self.unkept: list[str] = []
         self._fleet, self._monitor, self._folder = fleet, monitor, folder
         self._rule = rule or Mean()
         self._sending = Sending(self._rule, fleet)
@@ -335,10 +337,14 @@ class Server:
         told = len(self._fleet.events)
         kept = {reply.site for reply in self._fleet.ask("keep", sites, None, **shared)}
         missing = [site for site in sites if site not in kept]
+        self.unkept += missing
         if missing:
+            waits = "--resume has them try again"
+            if self.promised is not None:
+                waits += f", for which the checkpoints stay: to do without, remove {self._folder.checkpoint}/round-*"
             say(
                 f"these sites have left no adapter of their own: {', '.join(missing)} "
-                f"({'; '.join(self._fleet.events[told:])}); --resume has them try again"
+                f"({'; '.join(self._fleet.events[told:])}); {waits}"
             )
 
     def _starting(self, replies: Iterator[Reply]) -> Iterator[Reply]:
