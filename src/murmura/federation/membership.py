@@ -48,7 +48,7 @@ class Membership(WithoutRecords):
 
         A site notes which records it has taken part with, and refuses to continue with others: what it keeps, and what
         its privacy has spent, is about those. A site for which the run is ``resumed`` has noted them before; one that
-        never kept a round starts.
+        never kept a round of it starts, with nothing that it kept of another run.
 
         Raises:
             RefusedError: the server's experiment is another one; or it reckons with another number of records.
@@ -69,6 +69,8 @@ class Membership(WithoutRecords):
             if site.kept is not None and not site.kept.is_about(digest(site.records)):
                 what = "the records are not those that the run was started with"
                 raise DataError(what, where=f"site {site.name}", fix="Restore them, or start another run.")
+            if site.kept is not None and not resumed:
+                site.kept.begin()
             site.join(ask.run)
         told: dict[str, Any] = {"murmura": murmura.__version__, "messages": VERSION}
         count = len(cohort.sites)

@@ -139,6 +139,13 @@ class SiteStore:
             self._unnoted = records
         return self._records in (None, records)
 
+    def begin(self) -> None:
+        """Begin a run with nothing. What is there of another run, and would be taken for what was kept of this one, is
+        given up with the first round that is kept."""
+        if self._generations:
+            self._rewound = -1
+            self._follow({_REWOUND: -1})
+
     def tell(self, what: str) -> None:
         """Tell the site's owner, and nobody else, in a line of a file in its folder.
 
