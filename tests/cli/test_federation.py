@@ -1,5 +1,6 @@
 """``murmura federation``: what its members hand round, who they are, and that private keys are made at the sites."""
 
+import errno
 import json
 import re
 import socket
@@ -306,6 +307,30 @@ def test_sites_leave_and_get_new_keys(file, tmp_path):
     assert "heart" not in murmura("federation", "remove", folder, "heart")
     assert read_roster(folder / "@federation" / "roster.json").keys() == {"skin"}
     assert "does not know" in murmura("federation", "remove", folder, "heart", fails=True)
+
+
+@pytest.mark.parametrize("full", ["members.json", "roster.json"])
+def test_whom_a_full_disk_kept_from_leaving_or_coming_leaves_or_comes_when_it_is_repeated(
+    with_heart, monkeypatch, full
+):
+    murmura("site", "init", with_heart / "skin")
+    write = federation._write
+
+    def failing(path, text):
+        if path.name == full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, text)
+
+    for words, left in (
+        (("add", with_heart, with_heart / "skin" / "public.json"), {"heart", "skin"}),
+        (("remove", with_heart, "heart"), {"skin"}),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(federation, "_write", failing)
+            assert "No space left" in " ".join(murmura("federation", *words, fails=MAY_PASS).split())
+        murmura("federation", *words)
+        members = json.loads((with_heart / "server" / "members.json").read_text())
+        assert members.keys() == read_roster(with_heart / "@federation" / "roster.json").keys() == left
 
 
 def test_sites_are_made_known_where_there_is_a_federation(with_heart, tmp_path):

@@ -323,12 +323,12 @@ def _members(folder: Path) -> dict[str, Member]:
 
 
 def _know(folder: Path, members: Mapping[str, Member]) -> None:
-    """Write down whom a federation knows, and its roster."""
+    """Write down whom a federation knows, and its roster; this first, so that what fails in between can be repeated."""
     path = folder / SERVER / _MEMBERS
     with explaining("the federation's members cannot be written down", path):
-        _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
         roster = {name: one.identity for name, one in members.items()}
         _write(folder / FEDERATION / ROSTER, json.dumps(roster, indent=0))
+        _write(path, json.dumps({name: asdict(one) for name, one in members.items()}, indent=2))
 
 
 def _introduced(path: Path) -> Member:
