@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from murmura import atomic
 from murmura.errors import RunError
 from murmura.federation.engines.flower import bundle
 from murmura.federation.engines.flower.superlink import SuperLink
@@ -67,6 +68,23 @@ def test_a_key_that_flower_has_already_does_not_pass(tmp_path, says):
         f"It has it from a start that was broken off: remove {tmp_path}; sites need nothing new."
     )
     assert error.value.where == "site north" and list(tmp_path.iterdir()) == []
+
+
+def test_what_flower_knows_is_on_the_disk_before_it_is_noted(tmp_path, monkeypatch):
+    """It does not wait for the disk itself: after a failure of power no site that was noted could connect any more."""
+    done, sync, log = [], atomic.sync, tmp_path / "state.db-wal"
+
+    def register(key):
+        (tmp_path / "state.db").touch()
+        log.write_text(key)
+        return 1
+
+    link = idle(tmp_path)
+    monkeypatch.setattr(link, "_register", register)
+    monkeypatch.setattr(atomic, "sync", lambda path: done.append(path.name) or sync(path))
+    monkeypatch.setattr(atomic, "write", lambda path, *_, **__: done.append(path.name))
+    link._registered({"north": "key"})
+    assert sorted(done[:-1]) == ["state.db", log.name] and done[-1] == "nodes.json"
 
 
 def test_a_site_that_left_and_comes_back_has_the_number_that_it_had(tmp_path, monkeypatch):

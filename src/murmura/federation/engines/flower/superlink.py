@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -147,11 +148,18 @@ class SuperLink:
                     known[keys[site]] = done.result()
                 except RunError as error:
                     failed, error.where = error, f"site {site}"
-                else:  # what Flower knows has to be known here, however this ends
+                else:  # what Flower knows has to be known here, however this ends, and nothing that it may forget
+                    self._sync()
                     atomic.write(path, json.dumps(known).encode(), private=True)
         if failed is not None:
             raise failed
         return {site: known[key] for site, key in keys.items()}
+
+    def _sync(self) -> None:
+        """Have on the disk what Flower has written, which it does not wait for."""
+        for file in self._folder.glob("state.db*"):
+            with suppress(FileNotFoundError):  # Flower has joined it to the other one meanwhile
+                atomic.sync(file)
 
     def _register(self, key: str) -> int:
         path = self._folder / f"{sha256(key.encode()).hexdigest()[:16]}.pub"
