@@ -69,9 +69,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     try:
         draft.mkdir(parents=True)
         yield draft
-        for item in draft.rglob("*"):
-            sync(item)
-        sync(draft)
+        sync_all(draft)
         if path.exists():
             path.rename(before)
         draft.rename(path)
@@ -145,6 +143,13 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Have on the disk a folder with all that is below it."""
+    for item in folder.rglob("*"):
+        sync(item)
+    sync(folder)
 
 
 @contextmanager

@@ -4,11 +4,12 @@ import os
 import shutil
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 
-from murmura import models
+from murmura import atomic, models
 from murmura.errors import ModelError
 from murmura.models import Alias, Wheel
 from murmura.models.wheel import from_wheel, keep
@@ -105,6 +106,20 @@ class TestResolve:
         assert models.resolve("tiny") == first
         assert (first / "mark").exists()
         assert list(cache.iterdir()) == [first]
+
+    def test_all_of_a_model_is_on_the_disk_before_it_is_in_its_place(self, alias, cache, monkeypatch):
+        """Else a failure of power could leave its files there with nothing in them, and nobody would fetch it again."""
+        synced, sync, move, place = [], atomic.sync, Path.replace, cache / "tiny-tiny-weights-1.0"
+
+        def moved(path, target):
+            if target == place:
+                assert {path, *path.rglob("*")} == set(synced)
+            return move(path, target)
+
+        monkeypatch.setattr(atomic, "sync", lambda path: synced.append(path) or sync(path))
+        monkeypatch.setattr(Path, "replace", moved)
+        assert models.resolve("tiny") == place
+        assert synced[-1] == cache
 
     def test_a_cache_that_cannot_be_written_is_named(self, alias, monkeypatch, tmp_path):
         (tmp_path / "file").touch()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from murmura import atomic
 from murmura.errors import ModelError, remedy
 from murmura.models.quiet import line
 from murmura.progress import bar
@@ -131,12 +132,15 @@ def _extract(archive: Path, inside: str, folder: Path) -> None:
 
 
 def _publish(model: Path, place: Path) -> None:
-    """Move the finished folder to its place; if another process was first, keep what that one made."""
+    """Move the finished folder to its place, with all files on the disk: whether a model is there is told by their
+    names. If another process was first, keep what that one made."""
+    atomic.sync_all(model)
     try:
         model.replace(place)
     except OSError:
         if not holds_model(place):
             raise
+    atomic.sync(place.parent)
 
 
 def keep(inside: Path, model: Path) -> None:
