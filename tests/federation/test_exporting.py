@@ -39,3 +39,24 @@ def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path
         assert f"own adapter is in {folder}." in (tmp_path / "kept" / SITE_NOTES).read_text(encoding="utf-8")
     else:
         assert answer == Failure("site-0", "RefusedError") and not folder.exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_adapter_that_a_killed_process_had_moved_aside_is_put_back_and_nothing_else_of_it_stays(
+    tokenizer, tmp_path, monkeypatch, fails
+):
+    runtime, [site] = make_workbench(tokenizer), make_sites(3)
+    site.results, site.store["adapter"] = tmp_path, random_state(runtime.bank, 0)
+    for left in ("..site-0.1.partial", ".site-0.1.partial", ".site-0.2.partial", ".site-1.1.partial"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "from").write_text(left)
+    if fails:
+        monkeypatch.setattr(
+            "murmura.federation.exporting.leave_adapter", lambda *_: tmp_path.read_bytes()
+        )  # an OSError
+    host = Host([site], [Exporting()], runtime, Stream(0), rule(AggregationConfig(rule="mean")), run="run")
+    [answer] = host.answer(Ask("keep", 1, {}, run="run"), ["site-0"])
+    assert isinstance(answer, Failure) == fails
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".site-1.1.partial", "site-0"]
+    assert (tmp_path / "site-0" / "from").exists() == fails
+    assert (tmp_path / "site-0" / "adapter_model.safetensors").exists() != fails

@@ -55,6 +55,7 @@ class Exporting(WithoutRecords):
                 atomic.make_private(site.results)  # as private as the records that the adapter was trained on
             own = cohort.rule.complete(cohort.travelled(shared), site.store[self.kept])
             place = site.results / site_folder(site.name)
+            atomic.clear_drafts(place)  # of a process that was killed: nobody else holds this site
             with atomic.replacing_folder(place) as draft:
                 leave_adapter(draft, own, cohort.runtime, _OWN)
             site.tell(f"Round {ask.round}: this site's own adapter is in {place}.")
