@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import SequenceMatcher
 
+MISTAKE, MAY_PASS, INTERRUPTED = 2, 75, 130
+"""Exit codes of commands; 75 is EX_TEMPFAIL of sysexits.h."""
+
 
 class MurmuraError(Exception):
     """What was wrong, where, and what to do about it.

@@ -22,8 +22,8 @@ def runs_in_this_process(monkeypatch):
                 patch.setenv(SHARED, str(job.states))
                 run(job.experiment, resume=False)
         except MurmuraError as error:
-            return time.monotonic() - began, str(error)
-        return time.monotonic() - began, ""
+            return jobs.Ended(time.monotonic() - began, str(error))
+        return jobs.Ended(time.monotonic() - began)
 
     monkeypatch.setattr(jobs, "_run", in_process)
     return begun

@@ -246,7 +246,7 @@ def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_ye
     whole = comparison(rates=[], seeds=2, arms=arms)
 
     def the_reference_fails(job, at_once, under_way):
-        return (1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
+        return jobs.Ended(1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
 
     with monkeypatch.context() as patch, pytest.raises(RunError):
         patch.setattr(jobs, "_run", the_reference_fails)
@@ -296,7 +296,7 @@ def test_where_the_reference_has_failed_another_one_is_named(comparison, begun, 
     whole, plain = comparison(rates=[], seeds=1), jobs._run
 
     def the_first_fails(job, at_once, under_way):
-        return (1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
+        return jobs.Ended(1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
 
     monkeypatch.setattr(jobs, "_run", the_first_fails)
     with pytest.raises(RunError) as caught:
@@ -365,7 +365,7 @@ def test_a_run_that_fails_stands_in_no_figure_and_stops_no_other(comparison, beg
     whole, plain = comparison(rates=[], seeds=1), jobs._run
 
     def some_fail(job, at_once, under_way):
-        return (1.0, "it broke") if job.arm.name == "private" else plain(job, at_once, under_way)
+        return jobs.Ended(1.0, "it broke") if job.arm.name == "private" else plain(job, at_once, under_way)
 
     monkeypatch.setattr(jobs, "_run", some_fail)
     outcome = whole.carry_out(1, whole.check())
@@ -404,7 +404,11 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     whole, plain = comparison(search_seeds=2, seeds=1, arms=[ARMS[0]]), jobs._run
 
     def some_fail(job, at_once, under_way):
-        return (1.0, "it diverged") if (job.rate, job.seed) == (RATES[1], 10_001) else plain(job, at_once, under_way)
+        return (
+            jobs.Ended(1.0, "it diverged")
+            if (job.rate, job.seed) == (RATES[1], 10_001)
+            else plain(job, at_once, under_way)
+        )
 
     monkeypatch.setattr(jobs, "_run", some_fail)
     outcome = whole.carry_out(1, whole.check())
@@ -413,6 +417,29 @@ def test_a_rate_that_was_not_tried_with_every_seed_is_not_taken(comparison, begu
     lost = f"The search came to nothing for FedAvg at {RATES[1]:g}: that rate was not among those chosen from."
     assert "Every arm was run with seed 0, on the same records." in markdown(section(outcome))
     assert lost in outcome.remarks and f"{RATES[1]:g} (came to nothing)" in markdown(section(outcome))
+
+
+def test_an_arm_waits_for_a_run_of_its_search_that_was_ended_from_outside(comparison, begun, monkeypatch, capsys):
+    """At the best of its other rates, runs would begin that the same command then refuses."""
+    control = {"name": "control", "rate_of": "private", "method": ARMS[1]["method"], "training": {"clip": 0.5}}
+    whole, plain = comparison(seeds=1, arms=[*ARMS, control]), jobs._run
+    chosen = lambda arm, tried: RATES[0] if tried[0].utility is not None else RATES[1]  # noqa: E731
+    monkeypatch.setattr(comparison_module, "best", chosen)
+
+    def one_is_killed(job, at_once, under_way):
+        killed = (job.arm.name, job.rate) == ("private", RATES[0])
+        return jobs.Ended(1.0, "It was killed.", from_outside=True) if killed else plain(job, at_once, under_way)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "_run", one_is_killed)
+        outcome = whole.carry_out(1, whole.check())
+    assert "private: a run of the search for a rate was ended" in capsys.readouterr().err
+    assert [one.arm for one in outcome.results] == ["FedAvg"] and "private and control" in outcome.remarks[0]
+    assert begun[-1] == "FedAvg-seed0" and not [*(whole.folder / "runs").glob("private-*")]
+    begun.clear()
+    outcome = whole.carry_out(1, whole.check())
+    assert begun == [f"private-rate{RATES[0]:g}-seed10000", "private-seed0", "control-seed0"]
+    assert [one.rate for one in outcome.results] == RATES[:1] * 3
 
 
 def test_a_reference_whose_search_came_to_nothing_is_told_with_what_to_do(comparison, begun, monkeypatch):
@@ -429,7 +456,7 @@ def test_a_reference_whose_search_came_to_nothing_is_told_with_what_to_do(compar
 
 
 def test_without_the_reference_there_is_nothing_to_compare(comparison, monkeypatch):
-    monkeypatch.setattr(jobs, "_run", lambda job, at_once, under_way: (1.0, "it broke"))
+    monkeypatch.setattr(jobs, "_run", lambda job, at_once, under_way: jobs.Ended(1.0, "it broke"))
     whole = comparison(rates=[], seeds=1)
     with pytest.raises(RunError, match="it broke"):
         whole.carry_out(1, whole.check())

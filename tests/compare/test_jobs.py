@@ -2,16 +2,19 @@
 
 import re
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from murmura.compare import jobs
 from murmura.compare.kept import require_same
-from murmura.errors import CheckpointError
+from murmura.errors import INTERRUPTED, MAY_PASS, MISTAKE, CheckpointError
 from murmura.experiment.config import Experiment
 from murmura.progress import clock
 from murmura.runs.folder import RunFolder
+from murmura.runs.locks import acquire_run, is_running
 from murmura.runs.names import CONFIG, NOT_FOR_PUBLICATION
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.compare.conftest import ARMS, RATES
@@ -100,21 +103,47 @@ def test_a_run_that_was_begun_goes_on(comparison, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "told", "from_outside"),
     [
-        (0, ""),
-        (2, "lr: no number\nIt ended with exit code 2."),
-        (-9, "lr: no number\nIt was killed.*--jobs"),
-        (-15, ".*by SIGTERM"),
+        (0, "", False),
+        (1, "lr: no number\nIt ended with exit code 1.", True),
+        (MISTAKE, "lr: no number\nIt ended with exit code 2.", False),
+        (MAY_PASS, "lr: no number\nIt ended with exit code 75.", False),
+        (INTERRUPTED, "lr: no number\nIt ended with exit code 130.", True),
+        (-9, "lr: no number\nIt was killed.*--jobs", True),
+        (-15, ".*by SIGTERM", True),
     ],
 )
-def test_a_run_that_could_not_say_what_ended_it(comparison, code, told):
+def test_a_run_that_could_not_say_what_ended_it(comparison, code, told, from_outside):
     def ended(command, stdout, **options):
         stdout.write(b"lr: no number\n")
         return code
 
-    _, problem = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
-    assert re.match(f"(?s){told}", problem) and bool(problem) == bool(code)
+    found = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
+    assert re.match(f"(?s){told}", found.problem) and bool(found.problem) == bool(code)
+    assert found.from_outside == from_outside
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_run_that_outlives_a_comparison_is_waited_for(comparison, begun, monkeypatch, capsys, finishes):
+    """The next comparison would count it as failed, and an arm would do without that rate."""
+    [job, *_] = comparison(rates=[], seeds=1, arms=ARMS[:1]).runs({"FedAvg": RATES[0]})
+    if finishes:
+        jobs.work([job], 1, str)
+        begun.clear()
+        monkeypatch.setattr(jobs.Job, "finished", property(lambda job: not is_running(job.folder)))
+    job.folder.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(jobs, "_LOOK", 0.01)
+    lock = acquire_run(job.folder)
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(jobs.work, [job], 1, lambda job: "")
+        for _ in range(500):
+            if "waits for another process" in (said := capsys.readouterr().err):
+                break
+            time.sleep(0.01)
+        assert job.title in said and begun == [] and not working.done()
+        lock.release()
+    assert working.result() == [] and begun == ([] if finishes else [job.folder.name])
 
 
 def test_what_a_run_prints_is_for_the_owner_alone(comparison, tmp_path):

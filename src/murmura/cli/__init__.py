@@ -40,10 +40,8 @@ from murmura.cli import (
     site,
     status,
 )
-from murmura.errors import Interrupted, MurmuraError, may_pass, unforeseen
+from murmura.errors import INTERRUPTED, MAY_PASS, MISTAKE, Interrupted, MurmuraError, may_pass, unforeseen
 from murmura.progress import LOG_FORMAT
-
-MISTAKE, MAY_PASS, INTERRUPTED = 2, 75, 130  # exit codes; 75 is EX_TEMPFAIL of sysexits.h
 
 
 class Commands(TyperGroup):

@@ -11,7 +11,7 @@ from murmura.compare import linear
 from murmura.compare.arms import Candidate
 from murmura.compare.choice import Recommendation, choose
 from murmura.compare.config import CompareConfig, Limits
-from murmura.compare.jobs import RUNS, SEARCH, Job, require_done, shared, shared_states, work
+from murmura.compare.jobs import RUNS, SEARCH, Ended, Job, require_done, shared, shared_states, work
 from murmura.compare.kept import looks_for, require_own, require_same, require_same_records
 from murmura.compare.outcome import ArmResult, Tried, attacked_alike, best, guaranteed, tried
 from murmura.compare.remarks import remarks
@@ -19,10 +19,15 @@ from murmura.errors import CheckpointError, ConfigError, MurmuraError, RunError
 from murmura.experiment.forecast.dry_run import DryRun, Foreseen, dry_run, finished
 from murmura.experiment.validate import method_of
 from murmura.measure.catalogue import figure, utility_of
-from murmura.progress import once
+from murmura.progress import once, say
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import RunRecord, read
 from murmura.units import listing
+
+_WAITING = (
+    "a run of the search for a rate was ended from outside or by an unforeseen error. No run that counts begins before "
+    "the search is over, since it might come to another rate: give the same command again"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Comparison:
 
     def __init__(self, config: CompareConfig, arms: Sequence[Candidate], folder: Path) -> None:
         self.config, self.arms, self.folder = config, arms, folder
-        self._failed: list[tuple[Job, str]] = []
+        self._failed: list[tuple[Job, Ended]] = []
 
     @property
     def searches(self) -> list[Job]:
@@ -159,10 +164,14 @@ class Comparison:
     def _carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         searches = self.searches
         failed = work(searches, at_once, _told)
-        found = {arm.name: tried(arm, self._searched(arm)) for arm in self.arms if _is_searched(arm)}
+        waiting = {job.arm.name for job, ended in failed if ended.from_outside}
+        if waiting:
+            say(f"{listing(sorted(waiting))}: {_WAITING}")
+        searched = [arm for arm in self.arms if _is_searched(arm) and arm.name not in waiting]
+        found = {arm.name: tried(arm, self._searched(arm)) for arm in searched}
         rates = {arm.name: arm.rates[0] for arm in self.arms if not arm.rate_of and not _is_searched(arm)}
-        for arm in self.arms:
-            if arm.name in found and (rate := best(arm, found[arm.name])) is not None:
+        for arm in searched:
+            if (rate := best(arm, found[arm.name])) is not None:
                 rates[arm.name] = rate
         rates |= {arm.name: rates[arm.rate_of] for arm in self.arms if arm.rate_of in rates}
         jobs = self.runs(rates)

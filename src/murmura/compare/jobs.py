@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from statistics import fmean
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 from murmura import atomic
 from murmura.compare.arms import Candidate
-from murmura.errors import RunError, explaining
+from murmura.errors import MAY_PASS, MISTAKE, RunError, explaining
 from murmura.experiment.config import Experiment
 from murmura.progress import clock, say
 from murmura.runs import files, jsontext
 from murmura.runs.folder import RunFolder
+from murmura.runs.locks import is_running
 from murmura.runs.names import NOT_FOR_PUBLICATION, PRIVATE, REPORT, STATES
 from murmura.runs.record import RunRecord, read
 from murmura.training.states import SHARED
@@ -40,6 +41,7 @@ AT_ONCE = "at_once.json"
 WRITTEN = (FIGURES, TABLE, PICTURE, REPORT)
 """Files in it, besides its runs."""
 _AGAIN = "Fix what they report, and give the same command again: it keeps finished runs, and resumes the others."
+_LOOK = 1.0  # seconds from one look at whether another process still works in a run's folder to the next
 _LAST = 12  # lines of a failed run's log that are shown
 _SHARED = ".murmura-states"
 """In a comparison's folder, what its runs share while it goes on. All that is in it is removed, so it has a name that
@@ -106,6 +108,22 @@ class Job:
         return self.folder.resolve().parent.parent / _SHARED / STATES
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How the process of a run has ended.
+
+    Attributes:
+        seconds: that it took.
+        problem: the end of what it printed, where it failed.
+        from_outside: it failed by what was done to it, or by no error that is known, as where memory runs out: so that
+            says nothing of what it ran.
+    """
+
+    seconds: float
+    problem: str = ""
+    from_outside: bool = False
+
+
 @contextmanager
 def shared_states(folder: Path) -> Iterator[None]:
     """Let runs within share what frozen layers compute of their records, which are mostly the same.
@@ -123,7 +141,7 @@ def shared_states(folder: Path) -> Iterator[None]:
 
 def work(
     jobs: Sequence[Job], at_once: int, told: Callable[[Job], str], before: Sequence[Job] = ()
-) -> list[tuple[Job, str]]:
+) -> list[tuple[Job, Ended]]:
     """Do all runs that are not finished, so many at once.
 
     Args:
@@ -131,23 +149,24 @@ def work(
         before: others of the same arms, by which to tell how long theirs will take.
 
     Returns:
-        those that failed, each with the last lines that it printed. The others were done all the same.
+        those that failed, and how. The others were done all the same.
     """
     open_ones = [job for job in jobs if not job.finished]
     if not open_ones:
         return []
-    failed: list[tuple[Job, str]] = []
+    failed: list[tuple[Job, Ended]] = []
     watch, under_way = _Watch(jobs, before, at_once), _UnderWay(jobs[0].folder.parent / AT_ONCE)
     pool = ThreadPoolExecutor(at_once)
     try:
         waiting = {pool.submit(_beside, job, at_once, under_way): job for job in open_ones}
         for future in as_completed(waiting):
             job = waiting[future]
-            seconds, problem = future.result()
-            watch.done(job, None if problem else seconds)
-            if problem:
-                failed.append((job, problem))
-            say(f"{job.title}: {'failed' if problem else told(job)}; {watch.words}", event="run", run=str(job.folder))
+            ended = future.result()
+            watch.done(job, None if ended.problem else ended.seconds)
+            if ended.problem:
+                failed.append((job, ended))
+            came_to = "failed" if ended.problem else told(job)
+            say(f"{job.title}: {came_to}; {watch.words}", event="run", run=str(job.folder))
     except BaseException:
         under_way.end()
         pool.shutdown(wait=True, cancel_futures=True)
@@ -203,7 +222,7 @@ class _UnderWay:
 
     def __init__(self, file: Path) -> None:
         self._processes = set[subprocess.Popen[bytes]]()
-        self._lock, self._ended = Lock(), False
+        self._lock, self._ended = Lock(), Event()
         self._file, self._now = file, set[str]()
 
     @contextmanager
@@ -223,6 +242,14 @@ class _UnderWay:
             with self._lock:
                 self._now.discard(name)
 
+    def wait_for(self, job: Job) -> None:
+        """Wait until no other process works in a run's folder: where a comparison was killed, its runs go on."""
+        if is_running(job.folder):
+            what = "waits for another process in its folder, such as a run whose comparison was killed"
+            say(f"{job.title}: {what}", event="run waits", run=str(job.folder))
+        while is_running(job.folder) and not self._ended.wait(_LOOK):
+            pass
+
     def run(self, command: Sequence[str], **options: Any) -> int:
         """Run a command to its end, in a session of its own: a terminal's Ctrl-C is for the comparison, which hands it
         on once. Where all has been ended, none starts any more.
@@ -231,7 +258,7 @@ class _UnderWay:
             its exit code.
         """
         with self._lock:
-            if self._ended:
+            if self._ended.is_set():
                 return -SIGTERM
             process = subprocess.Popen(command, start_new_session=True, **options)
             self._processes.add(process)
@@ -243,7 +270,7 @@ class _UnderWay:
     def end(self) -> None:
         """End them, as by hand: they save what they have."""
         with self._lock:
-            self._ended = True
+            self._ended.set()
             for process in self._processes:
                 process.terminate()
 
@@ -258,15 +285,17 @@ def shared(folder: Path, runs: Iterable[RunRecord]) -> int:
     return max([1, *(noted.get(run.folder.name, 1) for run in runs if run.totals.get("wall"))])
 
 
-def _beside(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
+def _beside(job: Job, at_once: int, under_way: _UnderWay) -> Ended:
     """A run, among others."""
+    began = time.monotonic()
     what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
     with explaining(what, job.folder.parent, fix), nullcontext() if job.searching else under_way.sharing(job):
-        return _run(job, at_once, under_way)
+        under_way.wait_for(job)
+        return Ended(time.monotonic() - began) if job.finished else _run(job, at_once, under_way)
 
 
-def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
-    """Seconds that a run took, and the end of what it printed where it failed.
+def _run(job: Job, at_once: int, under_way: _UnderWay) -> Ended:
+    """A run in a process of its own.
 
     Args:
         under_way: what its process is among while it works.
@@ -293,7 +322,9 @@ def _run(job: Job, at_once: int, under_way: _UnderWay) -> tuple[float, str]:
             stderr=subprocess.STDOUT,
         )
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
-    return time.monotonic() - began, "" if code == 0 else "\n".join([*lines[-_LAST:], *_last_words(code)])
+    problem = "" if code == 0 else "\n".join([*lines[-_LAST:], *_last_words(code)])
+    # Where sites have workers, or an ε is promised, a rate at which all of them diverge ends a run by what may pass.
+    return Ended(time.monotonic() - began, problem, code not in (0, MISTAKE, MAY_PASS))
 
 
 def _last_words(code: int) -> Iterator[str]:
@@ -306,7 +337,7 @@ def _last_words(code: int) -> Iterator[str]:
         yield f"It was ended by {Signals(-code).name}."
 
 
-def require_done(failed: Sequence[tuple[Job, str]], instead: str = "", where: Path | None = None) -> None:
+def require_done(failed: Sequence[tuple[Job, Ended]], instead: str = "", where: Path | None = None) -> None:
     """
     Args:
         instead: what else may be done, in a sentence.
@@ -316,7 +347,7 @@ def require_done(failed: Sequence[tuple[Job, str]], instead: str = "", where: Pa
         RunError: some runs failed; with what each printed last.
     """
     if failed:
-        told = "\n".join(f"{job.folder}:\n{problem}" for job, problem in failed)
+        told = "\n".join(f"{job.folder}:\n{ended.problem}" for job, ended in failed)
         runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
         what = f"{runs} in no figure:\n{told}"
         raise RunError(what, where=str(where) if where else None, fix=f"{_AGAIN} {instead}".strip())
