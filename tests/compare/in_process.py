@@ -7,6 +7,7 @@ import pytest
 from murmura.compare import jobs
 from murmura.errors import MurmuraError
 from murmura.experiment.run import run
+from murmura.runs.folder import RunFolder
 from murmura.training.states import SHARED
 
 
@@ -20,7 +21,7 @@ def runs_in_this_process(monkeypatch):
         try:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv(SHARED, str(job.states))
-                run(job.experiment, resume=False)
+                run(job.experiment, resume=RunFolder(job.folder).holds_run)
         except MurmuraError as error:
             return jobs.Ended(time.monotonic() - began, str(error))
         return jobs.Ended(time.monotonic() - began)

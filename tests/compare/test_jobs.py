@@ -1,10 +1,12 @@
 """The runs of a comparison: what each is, what they share, and how they are carried out."""
 
 import re
+import shutil
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +17,8 @@ from murmura.experiment.config import Experiment
 from murmura.progress import clock
 from murmura.runs.folder import RunFolder
 from murmura.runs.locks import acquire_run, is_running
-from murmura.runs.names import CONFIG, NOT_FOR_PUBLICATION
+from murmura.runs.names import ANCHOR, CONFIG, NOT_FOR_PUBLICATION
+from murmura.runs.record import read
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.compare.conftest import ARMS, RATES
 
@@ -72,7 +75,7 @@ def test_a_search_goes_by_all_rounds_of_a_run_also_where_one_comes_after_those_o
 
 def test_time_left_is_what_the_same_arms_took(monkeypatch):
     def job(arm, wall=1.0, finished=False):
-        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, folder=wall)
+        return SimpleNamespace(arm=SimpleNamespace(name=arm), finished=finished, is_over=finished, folder=wall)
 
     monkeypatch.setattr(jobs, "read", lambda wall: SimpleNamespace(totals={"wall": wall}))
     runs = [job("quick"), job("slow", wall=100.0), job("new"), job("quick"), job("slow")]
@@ -131,7 +134,7 @@ def test_a_run_that_outlives_a_comparison_is_waited_for(comparison, begun, monke
     if finishes:
         jobs.work([job], 1, str)
         begun.clear()
-        monkeypatch.setattr(jobs.Job, "finished", property(lambda job: not is_running(job.folder)))
+        monkeypatch.setattr(jobs.Job, "is_over", property(lambda job: not is_running(job.folder)))
     job.folder.mkdir(parents=True, exist_ok=True)
     monkeypatch.setattr(jobs, "_LOOK", 0.01)
     lock = acquire_run(job.folder)
@@ -144,6 +147,36 @@ def test_a_run_that_outlives_a_comparison_is_waited_for(comparison, begun, monke
         assert job.title in said and begun == [] and not working.done()
         lock.release()
     assert working.result() == [] and begun == ([] if finishes else [job.folder.name])
+
+
+@pytest.mark.parametrize(
+    "place", ["murmura.experiment.run.build_report", "murmura.runs.folder.RunFolder.drop_checkpoints"]
+)
+def test_a_run_that_was_stopped_after_its_summary_does_what_is_left(comparison, begun, place):
+    """Its page, the anchor of its ledger, and the end of what its server knew, which a finished one keeps no longer."""
+    arm = {"name": "private", "method": {"name": "dpfedavg", "noise_multiplier": 1.0}}
+    [job] = comparison(rates=[], seeds=1, arms=[arm]).runs({"private": RATES[0]})
+    kept = RunFolder(job.folder)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(place, Mock(side_effect=KeyboardInterrupt))
+        jobs.work([job], 1, str)
+    assert job.finished and not job.is_over and [*kept.checkpoint.glob("round-*")]
+    epsilon = read(job.folder).last.privacy["epsilon"]
+    for _ in range(2):
+        assert jobs.work([job], 1, lambda job: "") == []
+        assert kept.report.exists() and (kept.path / ANCHOR).exists()
+        assert not [*kept.checkpoint.glob("*round-*")] and read(job.folder).last.privacy["epsilon"] == epsilon
+    assert begun == [job.folder.name] * 2
+
+
+def test_a_run_that_cannot_go_on_stays_finished_without_a_page(comparison, begun):
+    [job] = comparison(rates=[], seeds=1, arms=ARMS[:1]).runs({"FedAvg": RATES[0]})
+    jobs.work([job], 1, lambda job: "")
+    assert job.is_over
+    RunFolder(job.folder).report.unlink()
+    assert not job.is_over
+    shutil.rmtree(RunFolder(job.folder).checkpoint)
+    assert job.is_over
 
 
 def test_what_a_run_prints_is_for_the_owner_alone(comparison, tmp_path):

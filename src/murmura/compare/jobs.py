@@ -21,6 +21,7 @@ from murmura import atomic
 from murmura.compare.arms import Candidate
 from murmura.errors import MAY_PASS, MISTAKE, RunError, explaining
 from murmura.experiment.config import Experiment
+from murmura.experiment.resume import has_more_to_do
 from murmura.progress import clock, say
 from murmura.runs import files, jsontext
 from murmura.runs.folder import RunFolder
@@ -99,6 +100,11 @@ class Job:
         return RunFolder(self.folder).is_finished
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is finished, and has nothing left to write or to remove."""
+        return self.finished and not has_more_to_do(RunFolder(self.folder))
+
+    @property
     def title(self) -> str:
         return f"{self.arm.name}, seed {self.seed}, rate {self.rate:g}"
 
@@ -142,7 +148,7 @@ def shared_states(folder: Path) -> Iterator[None]:
 def work(
     jobs: Sequence[Job], at_once: int, told: Callable[[Job], str], before: Sequence[Job] = ()
 ) -> list[tuple[Job, Ended]]:
-    """Do all runs that are not finished, so many at once.
+    """Do all runs that are not over, so many at once.
 
     Args:
         told: of a run that has finished, what to say of it.
@@ -151,7 +157,7 @@ def work(
     Returns:
         those that failed, and how. The others were done all the same.
     """
-    open_ones = [job for job in jobs if not job.finished]
+    open_ones = [job for job in jobs if not job.is_over]
     if not open_ones:
         return []
     failed: list[tuple[Job, Ended]] = []
@@ -179,7 +185,7 @@ class _Watch:
     """How many runs are done, and how long the others will take: as those of the same arm that were done."""
 
     def __init__(self, jobs: Sequence[Job], before: Sequence[Job], at_once: int) -> None:
-        self._open = [job.arm.name for job in jobs if not job.finished]
+        self._open = [job.arm.name for job in jobs if not job.is_over]
         self._total, self._at_once = len(jobs), at_once
         self._before, self._took = _times(before), _times(jobs)
 
@@ -291,7 +297,7 @@ def _beside(job: Job, at_once: int, under_way: _UnderWay) -> Ended:
     what, fix = "the runs of a comparison cannot be kept here", "and give the same command again"
     with explaining(what, job.folder.parent, fix), nullcontext() if job.searching else under_way.sharing(job):
         under_way.wait_for(job)
-        return Ended(time.monotonic() - began) if job.finished else _run(job, at_once, under_way)
+        return Ended(time.monotonic() - began) if job.is_over else _run(job, at_once, under_way)
 
 
 def _run(job: Job, at_once: int, under_way: _UnderWay) -> Ended:

@@ -25,7 +25,7 @@ from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import MEASURED
 from murmura.runs.record import read
-from murmura.runs.schema import MeasuredOn
+from murmura.runs.schema import MeasuredOn, Summary
 from murmura.units import several
 
 _MAY_CHANGE = {
@@ -197,6 +197,15 @@ def restored(before: Past, server: Server, folder: RunFolder, experiment: Experi
     return replace(before, refused=tuple(refused))
 
 
+def has_more_to_do(folder: RunFolder) -> bool:
+    """Whether a run that is finished was stopped before it had its page, or before it removed what its server knew.
+    Without a checkpoint it cannot go on with that."""
+    if last_saved(folder.checkpoint) is None:
+        return False
+    summary = files.value(folder.summary, Summary)
+    return not folder.report.exists() or bool(summary and summary.final.get("privacy"))
+
+
 def is_over(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether a run of this experiment has ended here, and has nothing left to write or to remove.
 
@@ -210,9 +219,7 @@ def is_over(folder: RunFolder, experiment: Experiment) -> bool:
     except CheckpointError as error:
         fix = "Restore it from a copy. The run is finished: to start over would spend its ε again."
         raise CheckpointError("which run has ended here is not known", where=error.where, fix=fix) from error
-    if fingerprint(ended) != fingerprint(experiment):
-        return False
-    return not (read(folder.path).last.privacy and last_saved(folder.checkpoint) is not None)
+    return fingerprint(ended) == fingerprint(experiment) and not has_more_to_do(folder)
 
 
 def _written_down(folder: RunFolder) -> Experiment:
