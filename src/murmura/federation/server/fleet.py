@@ -244,7 +244,7 @@ class Fleet:
         told, masked = (None, None) if under is None else (under.terms(), under.sizes())
         ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, told)
         ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
-        answered = 0
+        answered = left_out = 0
         for number, reply in self._expected(ask, sites):
             sizes, why = sized(reply.fields, releases) if masked is None else (masked, None)
             for ledger in ledgers:
@@ -261,6 +261,7 @@ class Fleet:
             if why := why or (misfits(reply) if misfits is not None else None):
                 what = f"the answer of site {reply.site} to '{verb}' is left out: {why}"
                 self.event(what, site=reply.site, verb=verb)
+                left_out += 1
                 continue
             answered += 1
             if verb not in self.ledger.measuring and verb not in STEPS:
@@ -269,12 +270,13 @@ class Fleet:
         if needed is None:
             needed = 0 if verb in self.ledger.measuring else min(self.min_replies, len(sites))
         if answered < needed:
+            passing = len(sites) - left_out >= needed  # else no site that comes back is enough
+            first = "Bring the sites back" if passing else "Mend what answers are left out for"
             raise RunError(
                 f"only {answered} of {len(sites)} sites answered '{verb}', {needed} are needed",
                 where=f"round {self.round}",
-                fix="Bring the sites back and start again with --resume, or lower run.min_replies. "
-                + "; ".join(self.events),
-                passing=True,
+                fix=f"{first} and start again with --resume, or lower run.min_replies. " + "; ".join(self.events),
+                passing=passing,
             )
 
     def _enter(self, ask: Ask, sites: Sequence[str], like: Payload | None) -> tuple[Ledger, ...]:
