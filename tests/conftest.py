@@ -69,7 +69,6 @@ def pytest_collection_finish():
     """What was imported stays: to look through it for garbage time and again is some of what tests take."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture
