@@ -5,7 +5,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from rouge_score.rouge_scorer import RougeScorer
 
 from murmura.audit.published import published
 from murmura.audit.run import Options, audit
@@ -29,6 +28,8 @@ TEXTS = ["take the heart dose", "the kidney dose daily", "nothing of it"]
 
 
 def test_nearness_is_the_largest_rouge_with_any_record():
+    from rouge_score.rouge_scorer import RougeScorer
+
     found, near = synthetic("texts", TEXTS, OWN, OTHERS, Stream(0))
     scorer = RougeScorer(["rougeL"])
     each = [[scorer.score(own, text)["rougeL"].fmeasure for own in OWN] for text in TEXTS]
