@@ -7,7 +7,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from unittest.mock import patch
 
+from murmura.federation.engines.flower import bundle, supernode
 from murmura.federation.engines.flower import engine as engine_module
 from murmura.federation.engines.flower.certificates import new_authority, new_server, node_key
 from murmura.federation.engines.flower.door import Door
@@ -68,7 +70,7 @@ class Link:
         self.door = Door()
         self.superlink = Unhurried(folder / "superlink", ("127.0.0.1", 0), tls, self.keys, self.door.address)
         self.doors = {name: Swinging() for name in NAMES}
-        self.supernodes = {}
+        self.supernodes, self._bundle = {}, None
         self._engine = FlowerEngine(self.superlink.nodes, self.door, self.superlink.carry, lambda: None, patience=5.0)
 
     def _start(self, names):
@@ -79,12 +81,18 @@ class Link:
         for name in new:
             self.doors[name].worker, key = Worker(None), self.folder / f"{name}.key"
             door = self.doors[name].door.address
-            self.supernodes[name] = SuperNode(self.folder / name, server, self.authority, key, door)
+            with patch.object(supernode, "expected", self._expected):
+                self.supernodes[name] = SuperNode(self.folder / name, server, self.authority, key, door)
         if new:
             engine = self._engine
             engine.sites, engine._seen = new, dict.fromkeys(new, time.monotonic())
             engine._nodes = {name: self.superlink.nodes[name] for name in new}
             assert engine.missing(120) == []
+
+    def _expected(self, home):
+        """Made once, which takes seconds: it is the same for all."""
+        self._bundle = self._bundle or bundle.expected(home)
+        return self._bundle
 
     def engine(self, workers):
         """The one engine, with these workers behind the doors: to start another would take seconds too."""
