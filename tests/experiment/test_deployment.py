@@ -1,7 +1,9 @@
 """Sites on machines of their own give what a simulation gives, over a real SuperLink with TLS and keys."""
 
 import errno
+import ssl
 
+import httpx
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,6 +21,7 @@ from tests.augment.public import embedded_pool, public, save_encoder
 from tests.experiment import small
 from tests.experiment.deployed import Near, Tried, founded
 from tests.experiment.small import METHODS, WRITING
+from tests.federation.engines.flowered import Link
 from tests.federation.engines.wired import Wired
 from tests.training.helpers import EPS
 
@@ -67,6 +70,22 @@ def test_a_run_on_many_machines_gives_the_adapters_of_a_simulation(trial, name):
     assert alone and alone.keys() == apart.keys()
     for file in alone:
         torch.testing.assert_close(apart[file], alone[file], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_whoever_holds_the_certificate_of_the_authority_can_start_nothing(tmp_path):
+    """As stock Flower lets anybody: start a run, whose code every SuperNode executes, and take a server's token."""
+    from murmura.federation.engines.flower.bundle import command, project
+
+    link = Link.of_tests()
+    told = f'[superlink.there]\naddress = "127.0.0.1:{link.superlink.port}"\nroot-certificates = "{link.authority}"\n'
+    (tmp_path / "config.toml").write_text(f'[superlink]\ndefault = "there"\n{told}')
+    app = project(tmp_path / "app")
+    with pytest.raises(RunError, match="403 Forbidden"):
+        command(["flwr", "run", str(app), "there"], tmp_path)
+    verifying = ssl.create_default_context(cafile=str(link.authority))
+    answer = httpx.post(f"https://127.0.0.1:{link.superlink.port}/v1/runtime/acquire-task", verify=verifying)
+    assert answer.status_code == 403
 
 
 @pytest.mark.deployed

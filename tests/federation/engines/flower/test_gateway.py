@@ -22,7 +22,6 @@ from murmura.federation.address import joined
 from murmura.federation.engines.flower import free_port, gateway
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
 from murmura.federation.engines.flower.gateway import Gateway, _refusal
-from tests.federation.engines.flowered import Link
 
 PULL, PART, APP = "/v1/fleet/pull-messages", "/v1/fleet/push-object", "/v1/fleet/get-fab"
 KEY = "cmVnaXN0ZXJlZA=="
@@ -327,19 +326,3 @@ def test_a_certificate_that_is_not_there_is_named(made, tmp_path):
         with pytest.raises(RunError, match="cannot be used") as error:
             Gateway(("127.0.0.1", 0), pair, "https://127.0.0.1:1", authority)
         assert error.value.where == str(tmp_path / missing)
-
-
-@pytest.mark.slow
-def test_whoever_holds_the_certificate_of_the_authority_can_start_nothing(tmp_path):
-    """As stock Flower lets anybody: start a run, whose code every SuperNode executes, and take a server's token."""
-    from murmura.federation.engines.flower.bundle import command, project
-
-    link = Link.of_tests()
-    told = f'[superlink.there]\naddress = "127.0.0.1:{link.superlink.port}"\nroot-certificates = "{link.authority}"\n'
-    (tmp_path / "config.toml").write_text(f'[superlink]\ndefault = "there"\n{told}')
-    app = project(tmp_path / "app")
-    with pytest.raises(RunError, match="403 Forbidden"):
-        command(["flwr", "run", str(app), "there"], tmp_path)
-    verifying = ssl.create_default_context(cafile=str(link.authority))
-    answer = httpx.post(f"https://127.0.0.1:{link.superlink.port}/v1/runtime/acquire-task", verify=verifying)
-    assert answer.status_code == 403
