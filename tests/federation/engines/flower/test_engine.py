@@ -115,6 +115,19 @@ def test_what_was_not_answered_is_handed_over_again_as_the_same_bytes(made):
     assert second.pushed == first.pushed
 
 
+def test_neither_the_bytes_to_a_site_nor_an_answer_that_was_read_are_kept(made):
+    """With a thousand sites each of them would be an adapter for each."""
+    engine, carrier = made
+    one = carrier(lambda n, site, head: plainly(n, site, head) if site == "a" else [])
+    asked = engine.ask(Ask("train", 1), ["a", "b"])
+    assert next(asked) == Reply("a", {"n": 1})
+    wait(lambda: len(one.pushed) == 2)
+    [other] = engine._errands.values()
+    assert other.site == "b" and not any(isinstance(value, bytes) for value in vars(other).values())
+    asked.close()
+    assert not engine._errands
+
+
 def test_a_site_that_was_started_again_has_to_join_again(made):
     engine, carrier = made
     worker = ["first"]

@@ -37,13 +37,14 @@ class _Errand:
     """One ask to one site, until it is answered.
 
     Args:
+        message: makes its bytes, the same each time; those to all sites at once would be an adapter for each of them.
         handed: when it was handed over last.
         lost: when Flower lost it, or its answer; None while it is on its way.
         since: when that was the first time since it was last on its way for a while.
     """
 
     site: str
-    message: bytes
+    message: Callable[[], bytes]
     seconds: float
     answer: bytes | None = None
     failed: str | None = None
@@ -107,6 +108,7 @@ class FlowerEngine:
             with bar(f"answers to '{ask.verb}'", len(sites)) as progress:
                 for site, number in zip(sites, numbers, strict=True):
                     answer = self._awaited(ask.verb, site, number, until)
+                    self._drop(number)
                     progress.advance()
                     yield answer
         finally:
@@ -161,7 +163,10 @@ class FlowerEngine:
             self._number += 1
             number = self._number
         head = {"number": number, "engine": self._id}  # another server's are other bytes, and are done anew
-        message = frame(head) if ask is None else ask_frame(ask.narrowed([site]), [site], **head)
+
+        def message() -> bytes:
+            return frame(head) if ask is None else ask_frame(ask.narrowed([site]), [site], **head)
+
         with self._changed:
             self._errands[number] = _Errand(site, message, seconds)
             self._hand_over(number)
@@ -172,7 +177,7 @@ class FlowerEngine:
         if self._line is not None and not errand.is_over:
             errand.handed = time.monotonic()
             head = {"number": number, "node": self._nodes[errand.site], "seconds": errand.seconds + _SPARE}
-            self._tell(head, errand.message)
+            self._tell(head, errand.message())
 
     def _tell(self, head: Mapping[str, Any], message: bytes = b"") -> None:
         if self._line is not None:
