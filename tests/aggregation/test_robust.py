@@ -113,6 +113,23 @@ def test_krum_never_takes_what_is_far_from_all(count, seed, lie):
     assert any(np.allclose(found, row, atol=1e-6) for row in honest.double().numpy())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_uploads_in_parts_come_to_the_same_bits_as_all_at_once(kind, monkeypatch):
+    made_rule, seen = made(KINDS[kind]), []
+    monkeypatch.setattr("murmura.aggregation.robust._AT_ONCE", 64)
+    change = made_rule.change
+    monkeypatch.setattr(made_rule, "change", lambda changes: seen.append(changes.shape[1]) or change(changes))
+    draw = torch.Generator().manual_seed(0)
+    current, *sent = [
+        {"a": torch.randn(7, 19, generator=draw), "b": torch.randn(23, 9, generator=draw)} for _ in range(34)
+    ]
+    found = made_rule.step(current, [(one, 1.0) for one in sent], scale=2.0, round=1, stream=Stream(0))
+    base, *rows = (torch.cat([one["a"].double().flatten(), one["b"].double().flatten()]) for one in (current, *sent))
+    moved = (base + change(torch.stack([row - base for row in rows]))).float()
+    assert torch.equal(torch.cat([found["a"].flatten(), found["b"].flatten()]), moved)
+    assert seen == ([64] * 5 + [20] if kind in ("median", "trimmed-mean") else [340])
+
+
 MANY = {"kind": "krum", "liars": 1, "chosen": 6}
 
 

@@ -1,8 +1,8 @@
 """Rules under which a few sites that send anything do little harm.
 
 Each looks at every single upload, as one vector: the change from the global adapter, all factors A and B that travel
-one after the other, in float64. All uploads of a round are in memory together. Sites count alike, since one that lies
-may claim any number of examples.
+one after the other, in float64. All uploads of a round are in memory together, as they came; rules that look at each
+number by itself take some numbers at a time. Sites count alike, since one that lies may claim any number of examples.
 
 ============  ========================================================================================================
 rule          next global adapter
@@ -31,6 +31,8 @@ from murmura.errors import RunError
 from murmura.streams import Stream
 from murmura.training.adapter import State
 
+_AT_ONCE = 2**14  # numbers; a multiple of 64, so that each is added up as it would be among all of them
+
 
 class Robust(Rule):
     """A rule on the changes that sites send, one row a site."""
@@ -42,30 +44,45 @@ class Robust(Rule):
         rows, expected = [], shapes(like)
         for number, (state, _) in enumerate(contributions, start=1):
             check(state, expected, number)
-            rows.append(torch.cat([state[name].detach().cpu().double().flatten() for name in names]) - base)
+            rows.append(torch.cat([state[name].detach().cpu().flatten() for name in names]))
         if len(rows) < self.least:
             what = f"{len(rows)} sites answered, and rule '{self.config.rule.kind}' needs {self.least}"
             lower = "'liars' or 'chosen'" if isinstance(self.config.rule, KrumRule) else "'liars'"
             fix = f"Lower {lower} in [aggregation.rule], or bring sites back and start again with --resume."
             raise RunError(what, where=f"round {round}", fix=fix)
-        moved = base + self.change(torch.stack(rows))
+        moved = base + self.changed(rows, base)
         sizes = [like[name].numel() for name in names]
         parts = zip(names, moved.split(sizes), strict=True)
         return {**current, **{name: part.view(like[name].shape).float() for name, part in parts}}
+
+    def changed(self, rows: list[torch.Tensor], base: torch.Tensor) -> torch.Tensor:
+        """``change`` of what sites have made of the global adapter; no row is left in the list."""
+        changes = base.new_empty(len(rows), len(base))
+        for place in reversed(range(len(rows))):
+            torch.sub(rows.pop(), base, out=changes[place])
+        return self.change(changes)
 
     @abstractmethod
     def change(self, changes: torch.Tensor) -> torch.Tensor:
         """What the global adapter changes by.
 
         Args:
-            changes: float64 (sites, numbers).
+            changes: float64 (sites, numbers); may be written over.
 
         Returns:
             float64 (numbers,).
         """
 
 
-class Median(Robust):
+class NumberByNumber(Robust):
+    """A rule on each number by itself."""
+
+    def changed(self, rows: list[torch.Tensor], base: torch.Tensor) -> torch.Tensor:
+        parts = zip(base.split(_AT_ONCE), *(row.split(_AT_ONCE) for row in rows), strict=True)
+        return torch.cat([Robust.changed(self, own, part) for part, *own in parts])
+
+
+class Median(NumberByNumber):
     """Coordinate-wise median (Yin et al. 2018, Definition 1)."""
 
     title = "median"
@@ -75,7 +92,7 @@ class Median(Robust):
         return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 
 
-class TrimmedMean(Robust):
+class TrimmedMean(NumberByNumber):
     """Coordinate-wise trimmed mean (Yin et al. 2018, Definition 2)."""
 
     title = "trimmed mean"
@@ -109,4 +126,4 @@ class NormBound(Robust):
     def change(self, changes: torch.Tensor) -> torch.Tensor:
         assert isinstance(self.config.rule, BoundedRule)
         norms = changes.norm(dim=1, keepdim=True)
-        return (changes * (self.config.rule.norm / norms.clamp(min=self.config.rule.norm))).mean(dim=0)
+        return changes.mul_(self.config.rule.norm / norms.clamp(min=self.config.rule.norm)).mean(dim=0)
