@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from murmura.aggregation import low_rank
 from murmura.aggregation.low_rank import Factors, WeightedProducts, compressed, fitting, modules, stack, truncate
 from tests.aggregation.adapters import NAMES, adapter, factor, mean_effect
 
@@ -81,6 +82,32 @@ def test_mean_of_products(seed: int, sites: list[tuple[int, float]]) -> None:
         B, A = products.mean()[factor(module, "lora_A")]
         close(B @ A, dense)
         assert len(A) <= 2 * min(dense.shape)  # however many sites there were
+
+
+@pytest.mark.parametrize("sites", [1, 2, 40, 41, 42, 100])
+def test_a_stack_is_made_when_it_has_to_be_and_comes_to_the_bits_of_one_that_grows(
+    monkeypatch: pytest.MonkeyPatch, sites: int
+) -> None:
+    made = []
+
+    def counted(terms: list[Factors]) -> Factors:
+        made.append(len(terms))
+        return stack(terms)
+
+    monkeypatch.setattr(low_rank, "stack", counted)
+    products, whole, least = WeightedProducts(), dict[str, Factors](), dict[str, int]()
+    for seed in range(sites):
+        state = adapter(seed, 1)
+        products.add(state, 0.3)
+        for a, b in modules(state):
+            term = 0.3 * state[b].double(), state[a].double()
+            grown = stack([whole[a], term]) if a in whole else term
+            least[a] = min(len(grown[0]), grown[1].shape[1])
+            whole[a] = grown if len(grown[1]) <= 2 * least[a] else compressed(grown)
+    assert len(made) == sum(max(0, (sites - side) // (side + 1)) for side in least.values())
+    weight = sum([0.3] * sites)
+    for a, (B, A) in products.mean().items():
+        assert torch.equal(B, whole[a][0] / weight) and torch.equal(A, whole[a][1])
 
 
 @pytest.mark.parametrize("weight", [1e-90, 1e90])

@@ -67,17 +67,19 @@ class WeightedProducts:
     """
 
     def __init__(self) -> None:
-        self._factors: dict[str, Factors] = {}
+        self._terms: dict[str, list[Factors]] = {}
         self._weight = 0.0
 
     def add(self, state: State, weight: float) -> None:
         """Add one adapter, of any rank."""
         for a, b in modules(state):
-            term = weight * state[b].double(), state[a].double()  # the weight on one factor only
-            whole = stack([self._factors[a], term]) if a in self._factors else term
-            self._factors[a] = whole if len(whole[1]) <= 2 * min(len(whole[0]), whole[1].shape[1]) else fitting(whole)
+            terms = self._terms.setdefault(a, [])
+            terms.append((weight * state[b].double(), state[a].double()))  # the weight on one factor only
+            if sum(len(A) for _, A in terms) > 2 * min(len(state[b]), state[a].shape[1]):
+                terms[:] = [compressed(stack(terms))]
         self._weight += weight
 
     def mean(self) -> dict[str, Factors]:
         """``Σ p_k B_k A_k`` with p_k = w_k / Σ w, by the name of the module's A."""
-        return {name: (B / self._weight, A) for name, (B, A) in self._factors.items()}
+        sums = {name: stack(terms) if len(terms) > 1 else terms[0] for name, terms in self._terms.items()}
+        return {name: (B / self._weight, A) for name, (B, A) in sums.items()}
