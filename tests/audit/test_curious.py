@@ -1,6 +1,8 @@
 """Attacks by definition, written out record by record; and losses of what was kept against one model at a time."""
 
+import gc
 import math
+import weakref
 from statistics import NormalDist, mean, stdev
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from murmura.audit.curious import fedmia, rmia, trajectory
 from murmura.audit.losses import Losses, losses
 from murmura.audit.membership import AuditSample
+from murmura.federation.server import transcript
 from murmura.federation.server.transcript import TranscriptWriter, kept_rounds
 from murmura.tasks import INSTRUCTION
 from tests.federation.world import instructions, make_workbench
@@ -143,3 +146,32 @@ def test_losses_are_those_of_each_model_alone(tokenizer, tmp_path):
     assert found.uploads[0, 1] == pytest.approx(alone(states["b1"]), abs=1e-4)
     assert np.isnan(found.uploads[1]).all()
     assert found.owners.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("whole", "most"), [(False, [1, 2] * 3), (True, [1] * 6)], ids=["adapters", "whole models"])
+def test_no_more_uploads_are_in_memory_than_share_a_batch(tokenizer, tmp_path, monkeypatch, whole, most):
+    bench, keeper = make_workbench(tokenizer, slots=2), TranscriptWriter(tmp_path / "rounds")
+    sites, [record] = list("abcde"), instructions(1, seed=1)
+    keeper.begin(1)
+    for seed, site in enumerate(sites):
+        keeper.observe_upload(site, random_state(bench.bank, seed))
+    keeper.close(random_state(bench.bank, 9))
+    there, seen, decode = weakref.WeakSet(), [], transcript.decode
+
+    class Watched(dict):
+        """A state of which can be told whether it is still there."""
+
+        __hash__ = object.__hash__
+
+    def watched(buffer):
+        state = Watched(decode(buffer)["adapter"])
+        there.add(state)
+        gc.collect()
+        seen.append(len(there))
+        return {"adapter": state}
+
+    monkeypatch.setattr(transcript, "decode", watched)
+    monkeypatch.setattr("murmura.audit.losses.plain", lambda state, lora: state)  # and no copy of it
+    sample = AuditSample({site: [record] for site in sites}, {site: [0] for site in sites}, [record])
+    losses(INSTRUCTION, bench, kept_rounds(tmp_path / "rounds"), sample, None if whole else bench.bank.lora)
+    assert seen == most

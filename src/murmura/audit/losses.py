@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,11 +87,12 @@ def losses(
     passes = len(records) * (1 + sum(1 + len(set(sites) & set(one.sites)) for one in rounds))
     with bar("what a curious server keeps", passes) as progress:
 
-        def read(states: Sequence[State]) -> list[np.ndarray]:
-            found = []
-            for first in range(0, len(states), bench.slots):
-                some = [plain(state, lora) for state in states[first : first + bench.slots]]
-                found += _read(task, bench, some, records)
+        def read(states: Sequence[Callable[[], State]]) -> list[np.ndarray]:
+            found: list[np.ndarray] = []
+            step = bench.slots if lora else 1  # no more of them are in memory than share a batch
+            for first in range(0, len(states), step):
+                some = states[first : first + step]
+                found += _read(task, bench, [plain(load(), lora) for load in some], records)
                 progress.advance(len(records) * len(some))
             return found
 
@@ -98,7 +100,7 @@ def losses(
         progress.advance(len(records))
         for number, one in enumerate(rounds):
             heard = [site for site in sites if site in one.sites]
-            models[number], *own = read([one.model(), *(one.upload(site) for site in heard)])
+            models[number], *own = read([one.model, *(partial(one.upload, site) for site in heard)])
             for site, values in zip(heard, own, strict=True):
                 uploads[number, sites.index(site)] = values
     return Losses(sites, owners, base, models, uploads)
