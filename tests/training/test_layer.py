@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DebertaV2Config, DebertaV2ForMaskedLM
 from transformers.pytorch_utils import Conv1D
 
@@ -152,6 +153,38 @@ def test_dropout_masks_come_from_each_rows_own_generator():
     assert mask[0].mean() == pytest.approx(1, abs=0.05)  # so that nothing changes on average
     assert not mask[1, 300:].any()
     assert torch.equal(masks([8], [300], 310)[0, :300], mask[1, :300])
+
+
+class Written(TorchDispatchMode):
+    """What has written to memory: a kernel each, on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = []
+
+    def __torch_dispatch__(self, function, types, given=(), options=None):
+        if not function.is_view:
+            self.by.append(str(function))
+        return function(*given, **(options or {}))
+
+
+@pytest.mark.parametrize("dropout", [0.05, 0.5, 1e-20])
+@pytest.mark.parametrize("turned", [False, True])
+def test_masks_are_drawn_in_one_kernel_a_row_and_are_those_of_each_row_by_itself(dropout, turned):
+    layer, lengths, keep = layer_of(nn.Linear(5, 6), 5, 6, dropout=dropout), [4, 0, 23, 1, 17], 1.0 - dropout
+
+    def generators():
+        return [torch.Generator().manual_seed(seed) for seed in range(len(lengths))]
+
+    x = torch.empty(len(lengths), 5, 23).mT if turned else torch.empty(len(lengths), 23, 5)
+    expected = torch.zeros(x.shape)
+    for row, (length, generator) in enumerate(zip(lengths, generators(), strict=True)):
+        expected[row, :length] = (torch.rand(length, 5, generator=generator) < keep).float() / keep
+    layer.routing.generators, layer.routing.lengths = generators(), lengths
+    with Written() as written:
+        found = layer._mask(x)
+    assert torch.equal(found, expected) and found.dtype == x.dtype
+    assert len(written.by) == len(lengths) + 3  # before: what is there at first; behind: kept or not, and by how much
 
 
 def test_dropout_only_while_generators_are_set():

@@ -185,17 +185,16 @@ class BankLayer(nn.Module):
         Raises:
             ModelError: they are not the tokens of a batch.
         """
-        mask = torch.zeros_like(x)
-        keep = 1.0 - self.dropout
         lengths, generators = self.routing.lengths, self.routing.generators
         assert generators is not None
-        if mask.shape[:2] != (len(lengths), self.routing.length or mask.shape[1]):
+        if x.shape[:2] != (len(lengths), self.routing.length or x.shape[1]):
             what = "an adapter's layer looks at something else than a batch's tokens, for which dropout has no masks"
             raise ModelError(what, fix="Set lora.dropout = 0, or leave this layer out of lora.targets.")
-        for row, (length, generator) in enumerate(zip(lengths, generators, strict=True)):
-            drawn = torch.rand(length, x.shape[-1], generator=generator, device=x.device)
-            mask[row, :length] = (drawn < keep).to(x.dtype) / keep
-        return mask
+        keep = 1.0 - self.dropout
+        drawn = torch.ones(x.shape, device=x.device)  # what is beyond a row's length is dropped
+        for row, length, generator in zip(drawn, lengths, generators, strict=True):
+            row[:length].uniform_(generator=generator)
+        return drawn.lt_(keep).div_(keep)
 
 
 def in_out_features(module: nn.Module, name: str) -> tuple[int, int]:
