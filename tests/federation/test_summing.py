@@ -211,6 +211,50 @@ def test_a_site_whose_message_has_another_form_is_a_drop_out(runtime, tmp_path, 
 
 
 @pytest.mark.usefixtures("each_graph")
+@pytest.mark.parametrize(
+    ("step", "field"),
+    [("advertise_keys", "keys"), ("share_keys", "sealed"), ("check_consistency", "signature"), ("unmask", "shares")],
+)
+def test_where_answers_are_left_out_of_a_sum_no_site_that_comes_back_is_enough(
+    runtime, tmp_path, monkeypatch, step, field
+):
+    """So that no unit starts a server again and again, which asks the sites each time."""
+    honest, liars = Host.answer, {"site-1", "site-2"}
+
+    def answer(host, ask, sites, since=None):
+        for reply in honest(host, ask, sites, since):
+            broken = ask.verb == step and reply.site in liars
+            yield Reply(reply.site, {field: reply[field][:, :1]}) if broken else reply
+
+    monkeypatch.setattr(Host, "answer", answer)
+    with pytest.raises(RunError, match="only 3 of 5 sites") as error:
+        vote(make_fleet(runtime, tmp_path))
+    assert not error.value.passing and error.value.fix.startswith("Mend what answers are left out for and start again")
+    liars.remove("site-2")
+    with pytest.raises(RunError, match="only 3 of 5 sites") as error:
+        vote(make_fleet(runtime, tmp_path, gone={step: ["site-3"]}))
+    assert error.value.passing and error.value.fix.startswith("Bring the sites back and start again")
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_a_run_that_needs_more_replies_than_a_sum_counts_those_lost_before(runtime, tmp_path, monkeypatch, left_out):
+    """They are asked for no masked vector, and one that did not answer may come back."""
+    honest = Host.answer
+
+    def answer(host, ask, sites, since=None):
+        for reply in honest(host, ask, sites, since):
+            broken = (ask.verb, reply.site) == ("share_keys", "site-1")
+            if broken:
+                reply = Reply(reply.site, {"sealed": reply["sealed"][:, :1]}) if left_out else Failure("site-1", "gone")
+            yield reply
+
+    monkeypatch.setattr(Host, "answer", answer)
+    with pytest.raises(RunError, match="only 4 of 5 sites answered 'vote', 5 are needed") as error:
+        vote(make_fleet(runtime, tmp_path, min_replies=5))
+    assert error.value.passing is not left_out
+
+
+@pytest.mark.usefixtures("each_graph")
 def test_what_cannot_be_masked_costs_no_other_site_its_answer(runtime, tmp_path):
     """Of a cohort of two: a number that is not finite would spoil the sum."""
     fleet = make_fleet(runtime, tmp_path, "processes")

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmura.errors import RunError
+from murmura.federation.wire import neighbours
+from murmura.federation.wire.neighbours import Degree
 from tests.federation.masked import Parties, each_graph, votes  # noqa: F401 (fixture)
 
 
@@ -56,6 +58,21 @@ def test_below_the_threshold_there_is_no_sum_at_any_step(step):
         parties.confirm(few if step == "confirm" else parties.names)
         parties.unmask(few)
     assert "Bring the sites back" in error.value.fix and error.value.passing
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_without_a_neighbour_whose_share_is_needed_there_is_no_sum(monkeypatch, left_out):
+    monkeypatch.setattr(neighbours, "degree", lambda count, asked, options: Degree(2, 3))
+    monkeypatch.setattr(neighbours, "_SLOW", 2)
+    parties = Parties(4)
+    parties.advertise(parties.names)
+    parties.share(parties.names)
+    parties.collect({name: votes(1, 1, 1, 1) for name in parties.names})
+    parties.confirm(parties.names)
+    parties.server.left_out |= {"d"} if left_out else set()
+    with pytest.raises(RunError, match=r"only 2 of site .'s 2 neighbours and itself helped") as error:
+        parties.unmask("abc")
+    assert error.value.passing is not left_out
 
 
 @pytest.mark.usefixtures("each_graph")

@@ -11,7 +11,7 @@ from murmura.federation.server.activity import Activity
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.server.publication import Publication
 from murmura.federation.server.stores import Stores
-from murmura.federation.server.unmasking import Each, Misfits, Unmasking, step_by_step
+from murmura.federation.server.unmasking import Each, Misfits, Unmasking, remedy, step_by_step
 from murmura.federation.wire.cohorts import draw
 from murmura.federation.wire.layout import FALSE, MASKED, Agreement, Layout
 from murmura.federation.wire.masks import STEPS
@@ -238,13 +238,14 @@ class Fleet:
 
         Args:
             misfits: says why a reply is left out, if it is, with its fields as they are ``read``.
-            under: the secure sum under whose masks replies leave.
+            under: the secure sum that this is a step of; replies to its verb leave under its masks.
             needed: how many; as ``min_replies`` says, if not given.
         """
-        told, masked = (None, None) if under is None else (under.terms(), under.sizes())
+        told, masked = (None, None) if under is None or verb in STEPS else (under.terms(), under.sizes())
+        asked, left_out = (sites, set[str]()) if under is None else (under.asked, under.left_out)
         ask = Ask(verb, self.round, shared, each or {}, self.run, self.seconds, told)
         ledgers, releases = self._enter(ask, sites, like), owner(self.verbs, verb).releases(verb)
-        answered = left_out = 0
+        answered = 0
         for number, reply in self._expected(ask, sites):
             sizes, why = sized(reply.fields, releases) if masked is None else (masked, None)
             for ledger in ledgers:
@@ -261,7 +262,7 @@ class Fleet:
             if why := why or (misfits(reply) if misfits is not None else None):
                 what = f"the answer of site {reply.site} to '{verb}' is left out: {why}"
                 self.event(what, site=reply.site, verb=verb)
-                left_out += 1
+                left_out.add(reply.site)
                 continue
             answered += 1
             if verb not in self.ledger.measuring and verb not in STEPS:
@@ -270,10 +271,9 @@ class Fleet:
         if needed is None:
             needed = 0 if verb in self.ledger.measuring else min(self.min_replies, len(sites))
         if answered < needed:
-            passing = len(sites) - left_out >= needed  # else no site that comes back is enough
-            first = "Bring the sites back" if passing else "Mend what answers are left out for"
+            passing, first = remedy(asked, left_out, needed)
             raise RunError(
-                f"only {answered} of {len(sites)} sites answered '{verb}', {needed} are needed",
+                f"only {answered} of {len(asked)} sites answered '{verb}', {needed} are needed",
                 where=f"round {self.round}",
                 fix=f"{first} and start again with --resume, or lower run.min_replies. " + "; ".join(self.events),
                 passing=passing,
@@ -339,7 +339,8 @@ class Fleet:
         now = Unmasking(self.run, self.round, verb, sites, Layout.of(like, weights, len(sites), self.agreement.options))
 
         def step(name: str, sites: Sequence[str], fields: Payload, each: Each, misfits: Misfits) -> Iterator[Reply]:
-            return self._replies(name, sites, each, {"sum": now.number, **fields}, misfits=misfits, needed=0)
+            told = {"sum": now.number, **fields}
+            return self._replies(name, sites, each, told, misfits=misfits, under=now, needed=0)
 
         def masked(sites: Sequence[str]) -> Iterator[Reply]:
             needed = min(self.min_replies, len(now.asked))

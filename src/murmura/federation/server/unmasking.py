@@ -38,12 +38,14 @@ class Unmasking:
     Attributes:
         number: names the sum, and is used once.
         least: the threshold; with fewer sites there is no sum, and nothing is revealed.
+        left_out: sites that have answered a step of it otherwise than they should; noted by whoever asks them.
     """
 
     def __init__(self, run: str, round: int, verb: str, sites: Sequence[str], layout: Layout) -> None:
         self.number = secrets.token_hex(16)
         self.layout, self.asked, self.verb = layout, list(sites), verb
         self.least = layout.options.least(len(sites))
+        self.left_out: set[str] = set()
         self._what = (run, round, verb, len(sites), self.number)
         self._places: dict[str, int] = {}
         self._sealed: dict[int, Sequence[bytes]] = {}
@@ -146,13 +148,15 @@ class Unmasking:
     def _joined(self, peer: int, revealed: Mapping[int, Sequence[bytes]]) -> bytes:
         """A site's secret, of shares by the places of those who have revealed some."""
         site, graph = self.roll.names[peer], self.graph
-        helpers = [holder for holder in graph.holders(peer) if holder in revealed][: graph.threshold]
+        holders = graph.holders(peer)
+        helpers = [holder for holder in holders if holder in revealed][: graph.threshold]
         if len(helpers) < graph.threshold:
+            passing, first = remedy(self.names(holders), self.left_out, graph.threshold)
             raise RunError(
-                f"only {len(helpers)} of site {site}'s {len(graph.holders(peer)) - 1} neighbours and itself helped to "
+                f"only {len(helpers)} of site {site}'s {len(holders) - 1} neighbours and itself helped to "
                 f"take its masks off the sum, and it needs {graph.threshold}",
-                fix="Bring the sites back and start again with --resume, or raise aggregation.secure.dropouts.",
-                passing=True,
+                fix=f"{first} and start again with --resume, or raise aggregation.secure.dropouts.",
+                passing=passing,
             )
         shares = {graph.row(peer, holder) + 1: revealed[holder][graph.row(holder, peer)] for holder in helpers}
         try:
@@ -176,13 +180,21 @@ class Unmasking:
 
     def _require(self, sites: Sequence[object] | Mapping[str, object], what: str) -> None:
         if len(sites) < self.least:
+            passing, first = remedy(self.asked, self.left_out, self.least)
             raise RunError(
                 f"only {len(sites)} of {len(self.asked)} sites {what}; a secure sum needs {self.least}, and nothing of "
                 "it was revealed",
-                fix="Bring the sites back and start again with --resume, or ask more sites. What a site has refused, "
+                fix=f"{first} and start again with --resume, or ask more sites. What a site has refused, "
                 "and why, is in notes.txt of its private folder.",
-                passing=True,
+                passing=passing,
             )
+
+
+def remedy(asked: Sequence[str], left_out: set[str], needed: int) -> tuple[bool, str]:
+    """Whether too few answers may pass by itself, which no site that comes back brings about where too many answers are
+    left out; and what to do first."""
+    passing = len(asked) - len(left_out.intersection(asked)) >= needed
+    return passing, "Bring the sites back" if passing else "Mend what answers are left out for"
 
 
 def step_by_step(
