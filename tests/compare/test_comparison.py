@@ -442,6 +442,24 @@ def test_an_arm_waits_for_a_run_of_its_search_that_was_ended_from_outside(compar
     assert [one.rate for one in outcome.results] == RATES[:1] * 3
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_search_that_fails_by_what_may_pass_is_tried_once_more(comparison, begun, monkeypatch, times):
+    """Else the same command would come to another rate once it has passed, and refuse the runs at the first one."""
+    whole, plain, tries = comparison(seeds=1, arms=ARMS[:1]), jobs._run, []
+    chosen = lambda arm, tried: RATES[0] if tried[0].utility is not None else RATES[1]  # noqa: E731
+    monkeypatch.setattr(comparison_module, "best", chosen)
+
+    def a_worker_is_gone(job, at_once, under_way):
+        tries.extend([job] * (job.searching and job.rate == RATES[0]))
+        gone = job in tries and len(tries) <= times
+        return jobs.Ended(1.0, "a worker is gone", may_pass=True) if gone else plain(job, at_once, under_way)
+
+    monkeypatch.setattr(jobs, "_run", a_worker_is_gone)
+    [one] = whole.carry_out(1, whole.check()).results
+    assert len(tries) == 2 and one.rate == RATES[times - 1]
+    assert begun.count("FedAvg-seed0") == 1 and bool(whole._failed) == (times == 2)
+
+
 def test_a_reference_whose_search_came_to_nothing_is_told_with_what_to_do(comparison, begun, monkeypatch):
     whole = comparison(seeds=1)
     plain = comparison_module.best

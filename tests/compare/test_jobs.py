@@ -124,7 +124,7 @@ def test_a_run_that_could_not_say_what_ended_it(comparison, code, told, from_out
 
     found = jobs._run(comparison().searches[0], 1, SimpleNamespace(run=ended))
     assert re.match(f"(?s){told}", found.problem) and bool(found.problem) == bool(code)
-    assert found.from_outside == from_outside
+    assert found.from_outside == from_outside and found.may_pass == (code == MAY_PASS)
 
 
 @pytest.mark.parametrize("finishes", [True, False])

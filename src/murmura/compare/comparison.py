@@ -22,7 +22,7 @@ from murmura.measure.catalogue import figure, utility_of
 from murmura.progress import once, say
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import RunRecord, read
-from murmura.units import listing
+from murmura.units import listing, several
 
 _WAITING = (
     "a run of the search for a rate was ended from outside or by an unforeseen error. No run that counts begins before "
@@ -163,7 +163,7 @@ class Comparison:
 
     def _carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         searches = self.searches
-        failed = work(searches, at_once, _told)
+        failed = _worked_twice(searches, at_once)
         waiting = {job.arm.name for job, ended in failed if ended.from_outside}
         if waiting:
             say(f"{listing(sorted(waiting))}: {_WAITING}")
@@ -307,6 +307,16 @@ def _keeps_states(planned: Foreseen) -> bool:
     """Whether an arm's runs share what frozen layers compute."""
     context, at = planned.plan.context, method_of(planned.experiment).traits.trained_at
     return bool(context and context.model.below and planned.experiment.run.cache_bytes and at == "sites")
+
+
+def _worked_twice(searches: Sequence[Job], at_once: int) -> list[tuple[Job, Ended]]:
+    """Do the runs of a search, and once more what failed by what may pass: else their arm would go without their rates,
+    and the same command, once it has passed, come to others. What does not pass says that a rate comes to nothing."""
+    failed = work(searches, at_once, _told)
+    again = [job for job, ended in failed if ended.may_pass]
+    if again:
+        say(f"{several(len(again), 'run')} of the search failed by what may pass by itself: once more")
+    return [one for one in failed if one[0] not in again] + work(again, at_once, _told, searches)
 
 
 def _told(job: Job) -> str:

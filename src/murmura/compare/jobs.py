@@ -123,11 +123,14 @@ class Ended:
         problem: the end of what it printed, where it failed.
         from_outside: it failed by what was done to it, or by no error that is known, as where memory runs out: so that
             says nothing of what it ran.
+        may_pass: it failed by what may pass by itself, as with a full disk or all workers gone. Where sites have
+            workers, or an ε is promised, so does one at whose rate all sites diverge.
     """
 
     seconds: float
     problem: str = ""
     from_outside: bool = False
+    may_pass: bool = False
 
 
 @contextmanager
@@ -329,8 +332,7 @@ def _run(job: Job, at_once: int, under_way: _UnderWay) -> Ended:
         )
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     problem = "" if code == 0 else "\n".join([*lines[-_LAST:], *_last_words(code)])
-    # Where sites have workers, or an ε is promised, a rate at which all of them diverge ends a run by what may pass.
-    return Ended(time.monotonic() - began, problem, code not in (0, MISTAKE, MAY_PASS))
+    return Ended(time.monotonic() - began, problem, code not in (0, MISTAKE, MAY_PASS), code == MAY_PASS)
 
 
 def _last_words(code: int) -> Iterator[str]:
