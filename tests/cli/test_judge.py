@@ -244,3 +244,10 @@ def test_a_run_is_not_asked_what_it_was_trained_on(tmp_path, llama_folder, serve
     assert invoke(words[0], made("again", 1), *words[1:]).exit_code == 0
     done = invoke(words[0], made("other", 2), *words[1:])
     assert done.exit_code == MISTAKE and "questions are among the records that this run was trained on" in done.stderr
+    for file in (tmp_path / "sites").iterdir():
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        saved = [row | {"instruction": row["instruction"].replace(" ", "\r\n")} for row in rows]
+        small.write_lines(tmp_path / "saved again" / file.name, saved)  # as by Excel
+    same["data"]["train"] = "saved again"
+    done = invoke(words[0], made("of what was saved", 2), *words[1:])
+    assert done.exit_code == MISTAKE and "questions are among the records" in done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 from murmura.audit.subject import hold_to_digests
 from murmura.data.records import Instruction
 from murmura.data.refusal import REMOVE
+from murmura.data.texts import folded
 from murmura.errors import ConfigError, DataError
 from murmura.experiment.answering import questions
 from murmura.experiment.config import Experiment
@@ -88,7 +89,8 @@ def asked_of(experiment: Experiment, run: Path, file: Path | None, most: int) ->
         raise DataError(
             "there is no question", where=str(file or experiment.data.heldout), fix="Give --questions FILE."
         )
-    return list(dict.fromkeys(found))[:most]  # greedy answers and verdicts would be the same again
+    once = {one.identity: one for one in found}  # greedy answers and verdicts would be the same again, or nearly
+    return list(once.values())[:most]
 
 
 def require_unseen(asked: Sequence[Instruction], run: Path, other: Path) -> None:
@@ -109,8 +111,8 @@ def require_unseen(asked: Sequence[Instruction], run: Path, other: Path) -> None
     method = method_of(experiment)
     sites = records_of(experiment, method, process_context(experiment, method).reading).planted.sites
     hold_to_digests(RunFolder(other), sites)
-    known = {record.question for site in sites for record in site.records}
-    if count := sum(one.question in known for one in asked):
+    known = {folded(record.question or "") for site in sites for record in site.records}
+    if count := sum(folded(one.question) in known for one in asked):
         what = f"{count} of the {len(asked)} questions are among the records that this run was trained on"
         fix = "Judge runs that hold out the same records, as those of one seed do, or give --questions FILE."
         raise DataError(what, where=str(other), fix=fix)

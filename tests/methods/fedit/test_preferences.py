@@ -107,6 +107,8 @@ def test_what_was_trained_is_asked_and_judged(made, tmp_path):
     assert set(asked) == {Instruction(pair["prompt"]) for pair in pairs(*range(20, 26))}
     twice = write_lines(tmp_path / "twice.jsonl", [{"prompt": "the fever"}] * 2)  # as where it has several pairs
     assert asked_of(trained.experiment, folder, twice, 80) == [Instruction("the fever")]
+    write_lines(twice, [{"prompt": "the \r\nfever"}, {"prompt": "the cough"}, {"prompt": "the fever"}])
+    assert asked_of(trained.experiment, folder, twice, 80) == [Instruction("the fever"), Instruction("the cough")]
     assert [one.question for one in answered(folder, None, asked, 4)] == [one.instruction for one in asked]
     chat = CliRunner().invoke(app, ["chat", str(folder), "--tokens", "4"], input="the fever\n")
     assert chat.exit_code == 0 and "> the fever" in chat.output
