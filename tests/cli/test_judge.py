@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
@@ -158,6 +159,25 @@ def test_a_server_that_refuses_everything_is_told_and_later_asked_again(folder, 
         found = invoke(*words)
     assert found.exit_code == MISTAKE and "refuses every prompt" in found.stderr and runs.read(folder).judged == ()
     assert invoke(*words).exit_code == 0 and runs.read(folder).judged[0].refused == 0
+
+
+def test_questions_that_a_filter_refuses_are_counted_each_time(folder, server, tmp_path, monkeypatch):
+    """They come first, and when they are asked again there is nothing else to ask."""
+    small.write_lines(tmp_path / "questions.jsonl", [{"instruction": f"which dose {n}"} for n in range(10)])
+    words = (folder, "--endpoint", server, "--model", "m", "--tokens", 2, "--yes", "--at-once", 1)
+    judge = Judge.do_POST
+
+    def filtered(self):
+        read = self.rfile.read(int(self.headers["Content-Length"]))
+        self.rfile = BytesIO(read)
+        self.send_error(400) if any(b"which dose %d" % n in read for n in range(8)) else judge(self)
+
+    monkeypatch.setattr(Judge, "do_POST", filtered)
+    for _ in range(2):
+        found = invoke(*words, "--questions", tmp_path / "questions.jsonl")
+        assert found.exit_code == 0, found.output
+        [told] = runs.read(folder).judged
+        assert (told.refused, told.asked) == (16, 20)
 
 
 def test_private_questions_leave_only_where_that_is_said(tmp_path, llama_folder, server, monkeypatch):

@@ -52,6 +52,7 @@ def begin(
         max_tokens=tokens,
         can_lack=("temperature", "top_p"),
         concurrency=at_once or _AT_ONCE,
+        most_refused=None,  # what was refused is asked again, and then there may be nothing else to ask
         key_variable=key,
         again="give the same command again",
     )

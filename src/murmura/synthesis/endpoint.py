@@ -43,6 +43,8 @@ class Endpoint:
         stop: strings that end an answer.
         can_lack: options, besides the seed, that a server need not take.
         concurrency: requests on their way at the same time, at least 1.
+        most_refused: prompts without an answer between them, after which the server counts as refusing everything; None
+            where it may refuse any number.
         key_variable: of the environment, that holds the key; None where the server wants none. The key is read when it
             is needed and is kept nowhere.
         again: how the user goes on after a failure.
@@ -66,10 +68,12 @@ class Endpoint:
         stop: Sequence[str] = (),
         can_lack: Collection[str] = (),
         concurrency: int = 16,
+        most_refused: int | None = _MOST_REFUSED,
         key_variable: str | None = None,
         again: str = "start again with --resume",
     ) -> None:
         self._url, self._chat, self._concurrency, self._again = url, chat, concurrency, again
+        self._most_refused = most_refused
         self._options: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
         self._options |= {"temperature": temperature, "top_p": top_p}
         self._key_variable, self._stop = key_variable, list(stop)
@@ -120,7 +124,7 @@ class Endpoint:
                 if found:
                     yield found + refused
                     refused = []
-                elif len(refused) >= _MOST_REFUSED:
+                elif self._most_refused is not None and len(refused) >= self._most_refused:
                     stopped = stopped or self.refusal
         if stopped is not None:
             raise stopped
