@@ -14,7 +14,7 @@ from murmura.measure.statistics import differences
 from murmura.report.content import Definitions, FirstScreen, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from murmura.units import decimal
-from tests.compare.arms import result
+from tests.compare.arms import labels, result
 from tests.report.blocks import blocks
 from tests.report.runs import PROMISE
 
@@ -106,6 +106,13 @@ def test_leakage_of_other_kinds_of_record_is_not_compared(tmp_path):
     leaking = " ".join(answers(outcome(plain, other)).answers[LEAKS])
     assert "for FedAvg" not in leaking and "for PrE-Text" not in leaking  # one alone, which is told as such
     assert "Read in another way, and so not compared with these: PrE-Text." in leaking
+
+
+def test_a_cell_about_another_kind_of_record_says_which_figure_it_is(tmp_path):
+    worth, _ = tables(outcome(result(tmp_path, "FedAvg", [2.1, 2.2]), labels(tmp_path, "words")))
+    plain, words = (row[1] for row in worth.entries)
+    assert worth.columns[1] == "Held-out loss" and not any("records" in one for one in plain.small)
+    assert (words.text, words.small) == ("0.500", ("accuracy, of labelled records",))
 
 
 def test_every_column_is_explained_and_leakage_has_a_bar(found):

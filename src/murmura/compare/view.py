@@ -131,6 +131,9 @@ def tables(outcome: Outcome) -> list[Table]:
         name = Entry(one.arm, tuple(_marks(one, outcome.choice, front)), look=looks[one.arm])
         useful = [_cell(one.utility), _cell(useful_far.get(one.arm))]
         leaking = [_cell(one.leakage), _cell(leaking_far.get(one.arm))]
+        if one.kind != outcome.kind:  # the column's title is not about it
+            own = f"{one.utility_figure.title.lower()}, of {one.kind} records"
+            useful[0] = replace(useful[0], small=(*useful[0].small, own))
         if one.utility_figure.unit is SHARE:
             useful[0] = replace(useful[0], span=_span(one.utility, None))
         leaking[0] = replace(leaking[0], span=_span(one.leakage, GUESSING))
