@@ -117,3 +117,14 @@ def test_below_guessing_nobody_leaks_more(tmp_path):
         [(loss, auc) for (loss, _), auc in zip(GOOD, by, strict=True)] for by in ((0.48, 0.49, 0.47), (0.4, 0.42, 0.4))
     )
     assert not any("leaks" in one for one in which_is_better(rows(tmp_path, {"A": low, "B": lower})))
+
+
+def test_to_be_found_less_than_guessing_finds_is_no_merit(tmp_path):
+    best, other = (
+        [(loss, auc) for (loss, _), auc in zip(GOOD, by, strict=True)]
+        for by in ((0.3, 0.28, 0.33), (0.505, 0.49, 0.52))
+    )
+    assert not any("leaks" in one for one in which_is_better(rows(tmp_path / "a", {"A": best, "B": other})))
+    leaking = [(loss, auc + 0.2) for loss, auc in other]
+    told = which_is_better(rows(tmp_path / "b", {"A": best, "B": leaking}))
+    assert any(one.startswith("A leaks less (AUC) than B by 0.205") for one in told)

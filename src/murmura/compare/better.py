@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from math import inf
 
 from murmura.compare.outcome import LEAKAGE, better, by_seed, finding_most
 from murmura.measure.catalogue import figure, utility_of
@@ -50,9 +50,19 @@ def _name(one: Figure) -> str:
     return one.title.lower()
 
 
-def _against(ordered: Sequence[Row], key: str, attacks: Mapping[str, str] | None = None) -> Mapping[str, Difference]:
-    """How a figure of the others differs from that of the first, over the seeds that both have."""
-    values = {row.label: by_seed(row.runs, key, attacks or {}) for row in ordered}
+def _against(
+    ordered: Sequence[Row], key: str, attacks: Mapping[str, str] | None = None, least: float = -inf
+) -> Mapping[str, Difference]:
+    """How a figure of the others differs from that of the first, over the seeds that both have.
+
+    Args:
+        attacks: whose AUC leakage is; None where it is that of the strongest in each run.
+        least: what a smaller figure counts as.
+    """
+    values = {
+        row.label: {seed: max(value, least) for seed, value in by_seed(row.runs, key, attacks or {}).items()}
+        for row in ordered
+    }
     return differences(values, values.pop(ordered[0].label), picked=True)
 
 
@@ -87,14 +97,13 @@ def _verdict(ordered: Sequence[Row], one: Figure) -> list[str]:
 
 
 def _leaking(ordered: Sequence[Row]) -> list[str]:
-    """Which others leak less than the best, or more, by one attack on all of them, where seeds show it and the one that
-    leaks more does leak."""
+    """Which others leak less than the best, or more, by one attack on all of them, where seeds show it. To be found
+    less than guessing finds is no merit."""
     attacks = finding_most([run for row in ordered for run in row.runs])
-    first, found = ordered[0], _against(ordered, LEAKAGE, attacks)
+    first, found = ordered[0], _against(ordered, LEAKAGE, attacks, least=GUESSING)
     shown = {label: far for label, far in found.items() if far.shown}
-    leak = {row.label: fmean(by_seed(row.runs, LEAKAGE, attacks).values() or [0.0]) > GUESSING for row in ordered}
     leaks = f"by {attacks['attack']} (AUC)" if "attack" in attacks else "(AUC)"
-    less = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean < 0 and leak[first.label]]
-    more = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean > 0 and leak[label]]
+    less = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean < 0]
+    more = [f"{label} by {far.size}" for label, far in shown.items() if far.estimate.mean > 0]
     told = [f"{first.label} leaks more {leaks} than {'; '.join(less)}."] if less else []
     return told + ([f"{first.label} leaks less {leaks} than {'; '.join(more)}."] if more else [])
