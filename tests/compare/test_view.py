@@ -14,7 +14,7 @@ from murmura.measure.statistics import differences
 from murmura.report.content import Definitions, FirstScreen, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from murmura.units import decimal
-from tests.compare.arms import labels, result
+from tests.compare.arms import audit, audited, labels, result
 from tests.report.blocks import blocks
 from tests.report.runs import PROMISE
 
@@ -56,10 +56,18 @@ def test_leakage_has_the_wider_interval_of_two(found):
 def test_without_attacks_the_picture_is_of_utility(tmp_path):
     plain = outcome(result(tmp_path, "FedAvg", [2.1, 2.12, 2.09]), result(tmp_path, "B", [2.3, 2.4]))
     drawn = answers(replace(plain, linear={0: 0.7, 1: 0.8})).picture
-    assert drawn.title == "Held-out loss" and "none of these was attacked" in drawn.caption
+    assert drawn.title == "Held-out loss" and "utility alone" in drawn.caption
     assert "Bars are 95 % intervals" in drawn.caption  # of the arm with three seeds
     assert 'aria-label="Held-out loss. FedAvg: 2.103; B: 2.350; a linear model: 0.750."' in drawn.svg
     assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
+
+
+def test_what_audits_attacked_is_not_said_to_have_been_attacked_by_nobody(tmp_path):
+    """An audit uses what no run's own attack has, so what it finds is in no picture."""
+    later = audited(result(tmp_path, "FedAvg", [2.1]), audit(model={"RMIA": 0.8}))
+    alone, beside = picture(outcome(later)), picture(outcome(result(tmp_path, "DP", [2.4], [0.7]), later))
+    assert "None of these was attacked while it ran (evaluation.attacks), so" in alone.caption
+    assert "Not attacked while they ran, and so not drawn: FedAvg." in beside.caption
 
 
 def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
@@ -74,7 +82,8 @@ def test_an_arm_about_another_kind_of_record_is_in_no_picture(tmp_path):
 def test_an_arm_that_was_not_attacked_is_named_beside_the_picture(tmp_path):
     attacked, not_so = result(tmp_path, "FedAvg", [2.1], [0.7]), result(tmp_path, "DP-LoRA", [2.4])
     drawn = picture(outcome(attacked, not_so))
-    assert drawn.title == "Utility against leakage" and "Not attacked, and so not drawn: DP-LoRA." in drawn.caption
+    assert drawn.title == "Utility against leakage"
+    assert "Not attacked while they ran, and so not drawn: DP-LoRA." in drawn.caption
     assert "hollow" not in drawn.caption  # of one seed each
 
 

@@ -28,4 +28,5 @@ def test_it_says_what_it_shows_and_where_better_is():
     drawn = levels_picture(LEVELS, figure("accuracy"), "Bars.")
     assert 'aria-label="Accuracy. first: 0.700; second: 0.800; linear: 0.600."' in drawn.svg
     assert "→ better" in drawn.svg and "← better" in levels_picture(LEVELS, figure("heldout_loss"), "").svg
-    assert drawn.caption == "The model of none of these was attacked, so this is utility alone. Bars."
+    attacked = "None of these was attacked while it ran (evaluation.attacks), so this is utility alone."
+    assert drawn.caption == f"{attacked} Bars."

@@ -282,7 +282,8 @@ def _standing(one: ArmResult) -> RowSummary:
 
 def picture(outcome: Outcome) -> Picture | None:
     """Utility against leakage, each arm by its mean and its interval, with its name beside it; utility alone where none
-    was attacked. Of arms about the kind of record that the choice is about; None where none of these was measured."""
+    was attacked while it ran. Of arms about the kind of record that the choice is about; None where none of these was
+    measured."""
     looks = looks_of(outcome.results)
     alike = [one for one in outcome.results if one.kind == outcome.kind and one.utility]
     if not alike:
@@ -292,7 +293,7 @@ def picture(outcome: Outcome) -> Picture | None:
     if attacked:
         told = _marked(any(mark.across or mark.up for mark in attacked), any(mark.seeds for mark in attacked))
         left = [one.arm for one in alike if not one.leakage]
-        told += f" Not attacked, and so not drawn: {listing(left)}." if left else ""
+        told += f" Not attacked while they ran, and so not drawn: {listing(left)}." if left else ""
         return frontier_picture(attacked, utility, told, "one attack")
     levels = [_level(one, looks[one.arm]) for one in alike]
     if simple := _linear(outcome):

@@ -1,4 +1,4 @@
-"""How good each row or arm is in one picture, where nothing was attacked: a line each, with its name beside it."""
+"""How good each row or arm is in one picture, where no run attacked its model: a line each, with its name beside it."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def levels_picture(levels: Sequence[Level], utility: Figure, bars: str) -> Pictu
 
     words = "; ".join(f"{one.name}: {utility.unit.write(one.mean)}" for one in levels)
     drawn = svg(draw, "", "levels", rounds=False, described=f"{utility.title}. {words}.", names=_ROOMY * len(levels))
-    caption = f"The model of none of these was attacked, so this is utility alone. {bars}"
+    caption = f"None of these was attacked while it ran (evaluation.attacks), so this is utility alone. {bars}"
     return Picture(utility.title, drawn, caption.strip())
