@@ -381,6 +381,16 @@ def test_the_picture_has_words_for_those_who_cannot_see_it(tmp_path):
     assert "after training: held-out loss 2.000, leakage 0.625." in picture.svg
 
 
+def test_the_caption_says_what_the_bars_are_intervals_over(tmp_path):
+    ends = {"attack_auc_low": 0.55, "attack_auc_high": 0.65}
+    several = seeds(tmp_path, *([metrics(0), metrics(2, attack_auc=auc, **ends)] for auc in (0.5, 0.6, 0.7)))
+    alone = rows_of(several[0].runs[0].folder)
+    assert several[0].cells["attack_auc"].ends[0] < 0.4  # by the seeds: records alone give 0.55
+    bars = "Upright bars are 95 % intervals over records"
+    assert f"{bars}, or over seeds where that is wider. Small" in in_short(several).picture.caption
+    assert in_short(alone).picture.caption.endswith(f"{bars}.")
+
+
 def test_page_terminal_and_markdown_say_the_same(tmp_path):
     folder = write_run(tmp_path / "a")
     rows, console = rows_of(folder), Console(file=io.StringIO(), width=1000)

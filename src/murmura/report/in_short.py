@@ -228,7 +228,9 @@ def _picture(rows: Sequence[Row]) -> Picture | None:
     if len(before) == 1 and first[0] is not None and first[1] is not None:
         marks.insert(0, Mark("before training", None, first[0], first[1]))
     seeds = any(mark.seeds for mark in marks)
-    bars = "Upright bars are 95 % intervals over records." * any(mark.up for mark in marks)
+    wider = any(mark.up and mark.seeds for mark in marks)
+    over = "records, or over seeds where that is wider" if wider else "records"
+    bars = f"Upright bars are 95 % intervals over {over}." * any(mark.up for mark in marks)
     bars += " Small hollow marks are single seeds." * seeds
     return frontier_picture(marks, figure(key), bars)
 
