@@ -6,7 +6,7 @@ import pytest
 from murmura.compare.choice import broken_limits, choose
 from murmura.compare.config import Limits
 from murmura.compare.outcome import Tried, frontier
-from tests.compare.arms import audit, audited, labels, result
+from tests.compare.arms import audit, audited, labels, result, secret
 from tests.privacy.plans import RECORDS
 
 
@@ -121,6 +121,17 @@ def test_an_epsilon_at_a_delta_of_no_use_keeps_no_limit(tmp_path):
 def test_bytes_are_of_a_run_up_and_down(arms):
     assert chosen(arms, max_bytes="13.5MB").arm == "FedAvg"
     assert "13.5 MB travel" in chosen(arms, max_bytes="13.4MB").sentences[0]
+
+
+def test_a_limit_on_bytes_that_an_expectation_keeps_is_not_said_to_be_kept_for_sure(tmp_path):
+    counted, expected = result(tmp_path, "counted", [2.0, 2.1]), secret(result(tmp_path, "expected", [2.0, 2.1]))
+    doubt = "since ε counts on nobody knowing whom rounds asked: a run may send more."
+    found = chosen([expected], max_bytes="13.6MB").sentences
+    assert "13.5 MB travel (expected)." in found[0] and any(doubt in told for told in found)
+    assert not any(doubt in told for told in chosen([expected]).sentences)
+    plain = " ".join(chosen([counted], max_bytes="13.6MB").sentences)
+    assert "13.5 MB travel." in plain and doubt not in plain
+    assert broken_limits(expected, Limits(max_bytes="13.4MB")) == ["13.5 MB travel (expected)"]
 
 
 def test_what_exceeds_a_limit_is_written_as_more_than_it(tmp_path):

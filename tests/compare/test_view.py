@@ -14,7 +14,7 @@ from murmura.measure.statistics import differences
 from murmura.report.content import Definitions, FirstScreen, Table
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED
 from murmura.units import decimal
-from tests.compare.arms import audit, audited, labels, result
+from tests.compare.arms import audit, audited, labels, result, secret
 from tests.report.blocks import blocks
 from tests.report.runs import PROMISE
 
@@ -165,6 +165,11 @@ def test_a_control_has_the_rate_of_another_arm(tmp_path):
     _, cost = tables(outcome(plain, control))
     own, its = (row[-1] for row in cost.entries)
     assert "at the edge" in own.small and its.small == ("as FedAvg has it",)
+
+
+def test_bytes_that_are_expected_are_not_told_as_counted(tmp_path):
+    _, cost = tables(outcome(result(tmp_path, "FedAvg", [2.1]), secret(result(tmp_path, "DP", [2.4]))))
+    assert [(row[2].text, row[2].small) for row in cost.entries] == [("13.5 MB", ()), ("13.5 MB", ("expected",))]
 
 
 def test_intervals_are_drawn_from_three_seeds_on(tmp_path, found):

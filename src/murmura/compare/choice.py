@@ -99,7 +99,7 @@ def broken_limits(one: ArmResult, limits: Limits) -> list[str]:
             found.append(f"its leakage was measured with {seeds} (evaluation.attacks, or audit the others)")
     if limits.max_bytes is not None and one.bytes > limits.max_bytes:
         alike = size(one.bytes) == size(limits.max_bytes)
-        found.append(f"{f'{count(one.bytes)} bytes' if alike else size(one.bytes)} travel")
+        found.append(_travels(one, f"{count(one.bytes)} bytes" if alike else size(one.bytes)))
     return found
 
 
@@ -116,7 +116,11 @@ def described(one: ArmResult) -> str:
     name, leaks = one.utility_figure.title.lower(), one.by_strongest.leakage
     leakage = "not measured" if leaks is None else leaks.words
     promise = "no ε guaranteed" if one.epsilon is None else _promised(one)
-    return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {size(one.bytes)} travel"
+    return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {_travels(one, size(one.bytes))}"
+
+
+def _travels(one: ArmResult, many: str) -> str:
+    return f"{many} travel{' (expected)' * one.hides_cohorts}"
 
 
 def _promised(one: ArmResult) -> str:
@@ -155,6 +159,9 @@ def _doubts(taken: ArmResult, limits: Limits, measured: Sequence[ArmResult]) -> 
     if limits.max_leakage is not None and own < most:
         was = f"audited with {several(own, 'seed')}, and others with {most}" if own else "not audited, and others were"
         told.append(f"It was {was}: an audit may find more.")
+    if limits.max_bytes is not None and taken.hides_cohorts:
+        secret = "ε counts on nobody knowing whom rounds asked"
+        told.append(f"Its bytes are what is to be expected, since {secret}: a run may send more.")
     if taken.edge:
         told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
     return told

@@ -162,6 +162,11 @@ class ArmResult:
         return max(run.totals.get("bytes_up", 0) + run.totals.get("bytes_down", 0) for run in self.runs.values())
 
     @property
+    def hides_cohorts(self) -> bool:
+        """Whether it is secret whom rounds of its runs asked, so that its bytes are what is to be expected."""
+        return any(run.hides_cohorts for run in self.runs.values())
+
+    @property
     def wall(self) -> float | None:
         """Seconds of a run, the mean over seeds; None where runs keep it secret."""
         known = [run.totals["wall"] for run in self.runs.values() if "wall" in run.totals]

@@ -141,7 +141,8 @@ def tables(outcome: Outcome) -> list[Table]:
         promise = entry(DASH, one.unguaranteed) if one.epsilon is None else entry(bound(one.epsilon), one.promise)
         wall = DASH if one.wall is None else duration(one.wall)
         steps = DASH if one.steps is None else count(one.steps)
-        cost.append([Entry(one.arm, look=looks[one.arm]), promise, size(one.bytes), wall, steps, _rate(one)])
+        travels = entry(size(one.bytes), "expected" if one.hides_cohorts else "")
+        cost.append([Entry(one.arm, look=looks[one.arm]), promise, travels, wall, steps, _rate(one)])
     if simple := _linear(outcome):
         named, far = Entry(_LINEAR, (linear.WORDS,)), _linearly(outcome)
         worth.append([named, _cell(simple), _cell(far), _cell(None), _cell(None)])
