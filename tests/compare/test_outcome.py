@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from murmura.compare.config import CompareConfig
 from murmura.compare.outcome import (
     LEAKAGE,
     UPLOADS,
@@ -20,6 +21,7 @@ from murmura.compare.outcome import (
     guaranteed,
     with_search,
 )
+from murmura.compare.remarks import remarks
 from murmura.privacy import odometer, run_ledgers
 from murmura.privacy.standing import rounded
 from murmura.report.guarantee import is_contradicted
@@ -229,4 +231,9 @@ def test_how_sure_a_limit_is_kept_is_told_by_the_strongest_attack_too(tmp_path):
 def test_without_an_attack_in_common_each_has_its_own_strongest(tmp_path):
     one = attacked(tmp_path, "one", "error zone", error_zone=0.8)
     other = attacked(tmp_path, "other", "loss difference", loss_difference=0.71)
-    assert [arm.leakage.mean for arm in attacked_alike([one, other])] == [0.8, 0.71]
+    arms = attacked_alike([one, other])
+    assert [arm.leakage.mean for arm in arms] == [0.8, 0.71]
+    choice, *_ = remarks(arms, "instruction", config := CompareConfig(), [])
+    assert choice.startswith("No attack is known to have been tried on all arms") and "differences" in choice
+    unattacked = result(tmp_path, "unattacked", [2.1])
+    assert not any("attack" in one for one in remarks([unattacked], "instruction", config, []))

@@ -87,6 +87,13 @@ def test_an_arm_that_was_not_attacked_is_named_beside_the_picture(tmp_path):
     assert "hollow" not in drawn.caption  # of one seed each
 
 
+def test_the_picture_says_whether_one_attack_was_found_for_all(tmp_path):
+    arms = [result(tmp_path, name, [2.1, 2.2], [0.7, 0.6]) for name in "AB"]
+    common = [replace(one, attacks={"attack": "error zone"}) for one in arms]
+    assert "AUC of the strongest attack" in picture(outcome(*arms)).svg
+    assert "AUC of one attack" in picture(outcome(*common)).svg
+
+
 def test_where_all_have_diverged_there_is_no_picture(tmp_path):
     assert picture(outcome(result(tmp_path, "FedAvg", [float("nan")]))) is None
 

@@ -60,15 +60,18 @@ def _of_records(results: Sequence[ArmResult], kind: str) -> list[str]:
 
 def _of_attacks(results: Sequence[ArmResult], kind: str) -> list[str]:
     """Which attack leakage is compared by."""
-    attacks = next((one.attacks for one in results if one.kind == kind), {})
-    attack = attacks.get("attack")
-    if not attack:
+    alike = [one for one in results if one.kind == kind]
+    if not any(one.leakage for one in alike):
         return []
+    attacks = alike[0].attacks
     uploads = f" (on single uploads {attacks['upload']})" if "upload" in attacks else ""
     by = (
-        f"Leakage is compared by one attack on all arms, {attack}{uploads}: that which finds most in them together."
-        " What is said to leak above is by the attack that did best in each run on records set apart for that, and"
-        " that may find less on the others."
+        f"Leakage is compared by one attack on all arms, {attacks['attack']}{uploads}: that which finds most in them"
+        " together. What is said to leak above is by the attack that did best in each run on records set apart for"
+        " that, and that may find less on the others."
+        if "attack" in attacks
+        else "No attack is known to have been tried on all arms, so leakage is by the one that did best in each run:"
+        " that choice is a part of the differences."
     )
     return [by, *untried([run for one in results for run in one.runs.values()])]
 

@@ -295,7 +295,8 @@ def picture(outcome: Outcome) -> Picture | None:
         told = _marked(any(mark.across or mark.up for mark in attacked), any(mark.seeds for mark in attacked))
         left = [one.arm for one in alike if not one.leakage]
         told += f" Not attacked while they ran, and so not drawn: {listing(left)}." if left else ""
-        return frontier_picture(attacked, utility, told, "one attack")
+        attack = "one attack" if "attack" in alike[0].attacks else "the strongest attack"
+        return frontier_picture(attacked, utility, told, attack)
     levels = [_level(one, looks[one.arm]) for one in alike]
     if simple := _linear(outcome):
         levels.append(Level(_LINEAR, None, simple.mean, _drawn_ends(simple)))
