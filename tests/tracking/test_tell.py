@@ -1,6 +1,7 @@
 """What trackers are told, and what becomes of a run when they fail."""
 
 import json
+import math
 from pathlib import Path
 from typing import ClassVar
 
@@ -104,6 +105,13 @@ def test_finite_numbers_are_told_and_those_of_tables():
     row = {"round": 1, "loss": 2, "nan": float("nan"), "events": ["x"], "attacks": {"attack": {"members": 3}}}
     row |= {"seconds": {"train": 0.5}, "counts": {"drafts.kept": 4}, "epsilon": None, "counted": True}
     assert tell.figures(row) == {"loss": 2.0, "seconds/train": 0.5, "counts/drafts.kept": 4.0}
+
+
+def test_an_epsilon_that_is_refused_is_told_as_infinite():
+    """Of a round that was told before with one a tracker would go on showing it."""
+    assert tell.figures({"round": 1, "epsilon": None, "privacy": {"refused": "edited"}}) == {"epsilon": math.inf}
+    assert tell.figures({"round": 1, "epsilon": 2, "privacy": {"refused": None}}) == {"epsilon": 2.0}
+    assert tell.figures({"round": 0, "epsilon": None, "privacy": {}}) == {}
 
 
 def test_secrets_users_of_addresses_and_where_runs_lie_are_no_parameters():

@@ -1,7 +1,9 @@
 """What trackers hold after a run, read back by their own libraries."""
 
 import struct
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +100,24 @@ def test_wandb_has_the_same_run_offline(tmp_path, monkeypatch):
     assert [(int(row["_step"]), float(row["loss"])) for row in rows] == [(0, 2.5), (1, 2.25), (2, 2.0)]
     kinds = {record.WhichOneof("record_type") for record in records}
     assert not run.host and not kinds & {"files", "stats", "output", "output_raw"}  # nothing of the machine
+
+
+def test_wandb_has_in_its_summary_what_it_is_told_of_a_round_again(tmp_path, monkeypatch):
+    """Its server takes nothing more of a step that it has, as an ε that counts more by now."""
+    steps, summary = {1: {"epsilon": 1.0}}, {"epsilon": 1.0}
+
+    def log(figures, step):
+        if step > max(steps):
+            steps[step] = figures
+            summary.update(figures)
+
+    made = SimpleNamespace(log=log, summary=summary)
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Settings=dict, init=lambda **options: made))
+    sink = WeightsAndBiases(Tracked("0123456789abcdef", "my run", "flock", tmp_path, None, OPTIONS, 1))
+    sink.log(1, {"epsilon": 2.0})
+    assert summary["epsilon"] == 2.0 and steps[1] == {"epsilon": 1.0}
+    sink.log(2, {"epsilon": 3.0})
+    assert summary["epsilon"] == steps[2]["epsilon"] == 3.0
 
 
 def read(path):

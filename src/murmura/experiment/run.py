@@ -283,7 +283,9 @@ def _tracked(experiment: Experiment, folder: RunFolder, server: Server, run: str
         report = folder.report.absolute()
         if tracking is None:
             tracking = begun()
-        tracking.catch_up(server.published)
+            tracking.rounds(server.published)  # in an earlier part of the run the last one's ε may have counted less
+        else:
+            tracking.catch_up(server.published)
     finally:
         if tracking is not None:
             tracking.close(report)

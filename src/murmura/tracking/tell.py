@@ -139,10 +139,12 @@ def _log(sink: Sink, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a published row, those of its tables as ``table/name``."""
+    """The finite numbers of a published row, those of its tables as ``table/name``. An ε that was promised and is
+    refused is infinite: trackers would keep what they were told before."""
     found = {key: value for key, value in row.items() if key != "round"}
     found |= {f"{table}/{key}": value for table in _TABLES for key, value in (row.get(table) or {}).items()}
-    return {key: float(value) for key, value in found.items() if _is_finite(value)}
+    told = {key: float(value) for key, value in found.items() if _is_finite(value)}
+    return told | ({"epsilon": math.inf} if (row.get("privacy") or {}).get("refused") else {})
 
 
 def _is_finite(value: Any) -> bool:

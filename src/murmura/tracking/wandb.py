@@ -35,6 +35,7 @@ class WeightsAndBiases(Sink):
             x_disable_meta=True,
             x_disable_machine_info=True,
         )
+        self._after = run.after
         self._run = wandb.init(
             project=run.project,
             name=run.name,
@@ -48,6 +49,8 @@ class WeightsAndBiases(Sink):
 
     def log(self, round: int, figures: Mapping[str, float]) -> None:
         self._run.log({**figures, "round": round}, step=round)
+        if round <= self._after:  # its server takes nothing more of such a step; tables and filters go by the summary
+            self._run.summary.update(dict(figures))
 
     def close(self, report: Path | None) -> None:
         if report is not None:
