@@ -1,9 +1,11 @@
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 from safetensors.torch import load_file
 
 from murmura.experiment.run import run
+from murmura.federation.engines.local import LocalEngine
 from murmura.methods.averaging import Averaging
 from tests.experiment import small
 from tests.training.helpers import EPS
@@ -20,6 +22,23 @@ def make(tmp_path, llama_folder):
 def quick(make, no_page):
     """Small experiments whose runs draw no page, which takes longer than all the rest."""
     return make
+
+
+@pytest.fixture
+def skin_keeps_nothing(monkeypatch):
+    """Within this block, site "skin" does not leave an adapter of its own when it is asked to."""
+    ask = LocalEngine.ask
+
+    def without_skin(engine, asked, sites):
+        yield from ask(engine, asked, [site for site in sites if (asked.verb, site) != ("keep", "skin")])
+
+    @contextmanager
+    def block():
+        with monkeypatch.context() as broken:
+            broken.setattr(LocalEngine, "ask", without_skin)
+            yield
+
+    return block
 
 
 @pytest.fixture

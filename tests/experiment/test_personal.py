@@ -1,6 +1,7 @@
 """Runs whose sites train models of their own when all rounds are done."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,11 @@ from murmura.data.records import Instruction
 from murmura.errors import CheckpointError, ConfigError, RunError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
-from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import last_saved
 from murmura.federation.site.store import SiteStore
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import PERSONAL, PRIVACY_LEDGER
+from murmura.runs.names import PENDING, PERSONAL, PRIVACY_LEDGER
 from murmura.tasks import TASKS
 from murmura.training.adapter import load_peft
 from tests.experiment.small import SIZES, context
@@ -152,16 +152,11 @@ def test_under_an_epsilon_nothing_is_told_and_sites_have_models_all_the_same(ask
 
 
 @pytest.mark.usefixtures("no_page")
-def test_under_an_epsilon_checkpoints_stay_until_every_site_has_left_its_own_model(asked, monkeypatch, capsys):
+def test_under_an_epsilon_checkpoints_stay_until_every_site_has_left_its_own_model(asked, skin_keeps_nothing, capsys):
     """Else another run would spend ε again."""
     experiment = asked({"name": "dplora", "noise_multiplier": 1.0, "accountant": "rdp", "rounds": 1}, {"heldout": None})
-    folder, ask = RunFolder(experiment.run.path), LocalEngine.ask
-
-    def without_skin(engine, asked, sites):
-        yield from ask(engine, asked, [site for site in sites if (asked.verb, site) != ("keep", "skin")])
-
-    with monkeypatch.context() as broken:
-        broken.setattr(LocalEngine, "ask", without_skin)
+    folder = RunFolder(experiment.run.path)
+    with skin_keeps_nothing():
         for again in (False, True):
             run(experiment, resume=again)
             assert f"remove {folder.checkpoint}/round-*" in capsys.readouterr().err
@@ -172,6 +167,24 @@ def test_under_an_epsilon_checkpoints_stay_until_every_site_has_left_its_own_mod
     assert (folder.private_of("skin") / PRIVACY_LEDGER).read_bytes() == spent
     with pytest.raises(CheckpointError, match="what its server knew is removed"):
         run(experiment, resume=True)
+
+
+@pytest.mark.usefixtures("no_page")
+def test_where_a_site_is_done_without_nothing_stays_of_what_the_server_knew(asked, skin_keeps_nothing, tmp_path):
+    """Of secret cohorts the last ones drawn must go, on whose secrecy the ε counts."""
+    method = {"name": "dpfedavg", "rounds": 1, "noise_multiplier": 4.0}
+    method["sampler"] = {"kind": "poisson", "sites_per_round": 1}
+    experiment, other = (asked(method, {"heldout": None}, run={"folder": str(tmp_path / one)}) for one in "ab")
+    folder, whole = RunFolder(experiment.run.path), RunFolder(run(other).folder)
+    with skin_keeps_nothing():
+        run(experiment)
+    assert folder.journal(PENDING).exists()
+    for path in folder.checkpoint.glob("round-*"):
+        shutil.rmtree(path)
+    with pytest.raises(CheckpointError, match="what its server knew is removed"):
+        run(experiment, resume=True)
+    left, usual = ({path.name for path in one.checkpoint.iterdir()} for one in (folder, whole))
+    assert left == usual
 
 
 @pytest.mark.usefixtures("no_page")

@@ -6,7 +6,6 @@ import pytest
 
 from murmura.experiment import run as running
 from murmura.experiment.run import run
-from murmura.federation.engines.local import LocalEngine
 from murmura.runs import read
 from murmura.tracking import TRACKERS
 from murmura.tracking.sink import Sink
@@ -101,20 +100,15 @@ def test_what_a_run_keeps_secret_no_tracker_gets(tracked, monkeypatch):
         assert set(figures) <= set(row) and not any("/" in key or key in ("wall", "train_loss") for key in figures)
 
 
-def test_a_tracker_has_the_epsilon_that_counts_runs_which_were_named_later(tracked, make, monkeypatch, tmp_path):
+def test_a_tracker_has_the_epsilon_that_counts_runs_which_were_named_later(tracked, make, skin_keeps_nothing, tmp_path):
     """Of the last round it has one already; what it keeps of it must not be smaller than what the run tells."""
     options = {"method": PRIVATE, "training": ONE_STEP}
     first = run(make(run={"folder": str(tmp_path / "first")}, **options)).folder
-    gone, ask = begun(tmp_path / "gone"), LocalEngine.ask
-
-    def without_skin(engine, asked, sites):
-        yield from ask(engine, asked, [site for site in sites if (asked.verb, site) != ("keep", "skin")])
-
-    monkeypatch.setattr(LocalEngine, "ask", without_skin)  # so that the run can be resumed when it is finished
-    last = []
+    gone, last = begun(tmp_path / "gone"), []
     for chosen_by in ([], [str(first)], [str(gone)]):
         asked = tracked(**options, personal={"steps": 1, "heldout": None}, run={"chosen_by": chosen_by})
-        row = run(asked, resume=bool(last)).rows[-1]
+        with skin_keeps_nothing():  # so that the run can be resumed when it is finished
+            row = run(asked, resume=bool(last)).rows[-1]
         last.append(next(figures["epsilon"] for round, figures in reversed(told[:-1]) if round == 1))
         assert last[-1] == (math.inf if row["epsilon"] is None else row["epsilon"])
         told.clear()

@@ -225,10 +225,12 @@ class RunFolder:
         atomic.sync(self.checkpoint)
 
     def _finish_dropping(self) -> None:
-        """Remove the checkpoints that are set aside for that, by a process that was killed meanwhile too."""
-        aside = [path.name for path in self.checkpoint.glob(".round-*")]
-        if aside and not any(self.checkpoint.glob("round-*")):
-            for path in (self.journal(names.PENDING), self._sent, self.checkpoint / names.WITHHELD):
+        """Remove the checkpoints that are set aside for that, by a process that was killed meanwhile too, and what goes
+        with them; also where the run's owner has removed those of a finished run that was withheld."""
+        aside, withheld = [path.name for path in self.checkpoint.glob(".round-*")], self.checkpoint / names.WITHHELD
+        is_over = aside or (self.is_finished and files.state(withheld).get("why"))
+        if is_over and not any(self.checkpoint.glob("round-*")):
+            for path in (self.journal(names.PENDING), self._sent, withheld):
                 path.unlink(missing_ok=True)
         remove(self.checkpoint, tuple(aside))
 

@@ -341,7 +341,8 @@ class Server:
         if missing:
             waits = "--resume has them try again"
             if self.promised is not None:
-                waits += f", for which the checkpoints stay: to do without, remove {self._folder.checkpoint}/round-*"
+                places = f"{self._folder.checkpoint}/round-*"
+                waits += f", for which the checkpoints stay: to do without, remove {places} and give --resume once more"
             say(
                 f"these sites have left no adapter of their own: {', '.join(missing)} "
                 f"({'; '.join(self._fleet.events[told:])}); {waits}"
