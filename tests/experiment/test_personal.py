@@ -123,10 +123,36 @@ def test_a_finished_run_that_is_given_more_rounds_forgets_what_sites_told_of_mod
 
     folder = run(asked(run={"min_replies": 2}), resume=True).folder  # no round is new: it is the same model
     assert found and read(folder).personal == found
-    monkeypatch.setattr(SiteStore, "commit", dying)
-    with pytest.raises(KeyboardInterrupt):
-        run(asked({"rounds": 4}), resume=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(SiteStore, "commit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run(asked({"rounds": 4}), resume=True)
     assert read(folder).personal == ()
+    run(asked(), resume=True)  # after all they are not wanted, and the last round is what it was
+    assert read(folder).personal == found
+
+
+@pytest.mark.usefixtures("no_page")
+def test_a_run_that_is_to_end_with_an_earlier_round_than_planned_says_that_sites_have_trained_nothing_of_their_own(
+    asked, monkeypatch, capsys
+):
+    """They train in what is the last round when it begins; what they kept of one before tells nothing of this model."""
+    commit = SiteStore.commit
+
+    def dying(self, round, store):
+        if round == 3:
+            raise KeyboardInterrupt
+        return commit(self, round, store)
+
+    folder = run(asked({"rounds": 1})).folder
+    kept = (folder / "sites" / "heart" / "README.md").stat()
+    with monkeypatch.context() as broken:
+        broken.setattr(SiteStore, "commit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run(asked({"rounds": 4}), resume=True)
+    run(asked({"rounds": 2}), resume=True)
+    assert "sites have trained no models of their own" in capsys.readouterr().err
+    assert read(folder).personal == () and (folder / "sites" / "heart" / "README.md").stat() == kept
 
 
 @pytest.mark.usefixtures("no_page")

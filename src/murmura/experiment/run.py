@@ -205,7 +205,10 @@ def _carried_out(plan: Plan, folder: RunFolder, started: _Started, deployment: D
             prune(folder.checkpoint, before.refused)
         if not (before and before.checkpoint):
             _note_brought(side.fleet, method, people)
-        folder.reopen(done=before is not None and before.is_done, changed=before is not None and bool(before.events))
+        done = before is not None and before.is_done
+        folder.reopen(done=done, changed=before is not None and bool(before.events))
+        if side.personalisation and not done:
+            side.personalisation.forget(side.server)
         _describe(plan, folder, resumed, read)
         taken_out = experiment.data.heldout is None or experiment.data.nonmember_records is not None
         folder.write(names.MEASURED, public.measured(secret=plan.guarantee is not None and taken_out))

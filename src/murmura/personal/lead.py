@@ -14,6 +14,12 @@ from murmura.runs import names
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import PersonalModel
 
+_GAINS = "gains"  # in the server's store: what sites told of their own models
+_UNTRAINED = (
+    "sites have trained no models of their own, since this was not the last round when it was done; any that they kept "
+    "are of an earlier one. To have them train, raise method.rounds."
+)
+
 
 @dataclass(frozen=True)
 class Personalisation:
@@ -44,12 +50,21 @@ class Personalisation:
             PersonalModel(site, fields["records"], **fields["losses"], **_public(before, shared, fields["public"]))
             for site, fields in told
         ]
-        self.folder.write(names.PERSONAL, models)
+        server.store[_GAINS] = [asdict(one) for one in models]
         for sentence in summary(models):
             say(sentence)
 
+    def forget(self, server: Server) -> None:
+        """There are more rounds to come: what sites have of their own is of the last one before them."""
+        for name in (PERSONAL, _GAINS):
+            server.store.pop(name, None)
+
     def leave(self, server: Server) -> None:
-        """Let each site that has a model of its own keep it where its owner finds it."""
+        """Write what sites told, and let each that has a model of its own keep it where its owner finds it."""
+        if PERSONAL not in server.store:
+            say(_UNTRAINED)
+        if gains := server.store.get(_GAINS):
+            self.folder.write(names.PERSONAL, gains)
         server.have_kept(server.store.get(PERSONAL, []), {})
 
 
