@@ -27,6 +27,36 @@ def test_a_gpu_adds_in_one_order_within_the_block_alone():
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["strict first", "strict second"])
+@pytest.mark.parametrize("leaves", [0, 1], ids=["first leaves first", "second leaves first"])
+def test_of_blocks_that_overlap_a_strict_one_is_strict_and_nothing_stays(first, leaves):
+    """As in two threads: what each changes is the whole process's."""
+
+    def mode():
+        return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    kinds = [first, not first]
+    blocks = [repeatable(GPU, strict=strict) for strict in kinds]
+    try:
+        for block in blocks:
+            block.__enter__()
+        assert mode() == (True, False)
+        blocks.pop(leaves).__exit__(None, None, None)
+        assert mode() == (True, not kinds[1 - leaves])
+        blocks.pop().__exit__(None, None, None)
+        assert mode() == (False, False) and torch.utils.deterministic.fill_uninitialized_memory == filled
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_run_that_may_not_repeat_is_told_that_another_one_has_to():
+    fault = RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation, but you set it so")
+    with pytest.raises(ModelError) as error, repeatable(GPU), repeatable(GPU, strict=False):
+        raise fault
+    assert "a process of its own" in error.value.fix
+
+
 def test_a_cpu_is_left_alone():
     with repeatable(torch.device("cpu")):
         assert not torch.are_deterministic_algorithms_enabled()

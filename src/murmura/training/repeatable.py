@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,11 @@ from murmura.progress import say
 _REFUSED = "does not have a deterministic implementation"  # what torch says of an operation
 
 
-def _ordered(strict: bool) -> Callable[[], None]:
+def _ordered() -> Callable[[], None]:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     flags: Any = torch.utils.deterministic
     filled = flags.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=not strict)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     flags.fill_uninitialized_memory = False  # it is for finding faults, and takes time
 
     def restore() -> None:
@@ -30,7 +30,12 @@ def _ordered(strict: bool) -> Callable[[], None]:
     return restore
 
 
-_ORDERED = {strict: Overlapping(partial(_ordered, strict)) for strict in (True, False)}
+def _strictly() -> Callable[[], None]:
+    torch.use_deterministic_algorithms(True)
+    return partial(torch.use_deterministic_algorithms, True, warn_only=True)
+
+
+_ORDERED, _STRICT = Overlapping(_ordered), Overlapping(_strictly)  # the second one within the first alone
 
 
 @contextmanager
@@ -39,7 +44,8 @@ def repeatable(device: torch.device, strict: bool = True) -> Iterator[None]:
     several slots are mixed and in attention's backward pass. On a CPU the order never varies.
 
     Args:
-        strict: of operations that know no such order, none is let through, as attention's backward pass needs it.
+        strict: of operations that know no such order, none is let through, as attention's backward pass needs it; nor
+            of blocks in other threads meanwhile, whose runs fail there and do not have these silently not repeat.
 
     Raises:
         ModelError: one was taken.
@@ -48,13 +54,14 @@ def repeatable(device: torch.device, strict: bool = True) -> Iterator[None]:
         yield
         return
     try:
-        with _ORDERED[strict].block():
+        with _ORDERED.block(), _STRICT.block() if strict else nullcontext():
             yield
     except RuntimeError as error:
         if _REFUSED not in str(error):
             raise
         what = f"training it on a GPU does not repeat: {str(error).partition(',')[0]}"
-        raise ModelError(what, fix="Train it on a CPU: model.device = 'cpu'.") from error
+        elsewhere = "" if strict else ", or in a process of its own: another run of this one has to repeat"
+        raise ModelError(what, fix=f"Train it on a CPU (model.device = 'cpu'){elsewhere}.") from error
 
 
 @torch.no_grad()
