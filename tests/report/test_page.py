@@ -58,6 +58,17 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside(several):
     assert not re.search(r"@import|url\((?!#)", several)
 
 
+def test_long_names_without_a_break_do_not_widen_the_page_on_a_phone(several):
+    """A column of 1fr, and a flex item, is at least as wide as its longest word unless that may break anywhere."""
+    css = several[: several.index("</style>")]
+    phone = css[css.index("@media screen and (max-width: 700px)") : css.index("@media print")]
+    columns = re.findall(r"grid-template-columns: ([^;]+);", phone)
+    assert columns and not any(re.search(r"(?<!minmax\(0, )1fr", one) for one in columns)
+    breaking = re.findall(r"([^{}]+)\{[^{}]*overflow-wrap: anywhere", css)
+    selectors = {name.strip() for one in breaking for name in one.split(",")}
+    assert {"h3", ".legend li", ".warning li", ".stack tbody th"} <= selectors
+
+
 def test_it_has_every_section_and_picture(folders, several):
     found = sections(table(read_all(folders)))
     assert re.findall(r"<h2>([^<]+)</h2>", several) == [section.title for section in found]
