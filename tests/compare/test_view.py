@@ -109,9 +109,10 @@ def test_an_epsilon_of_a_record_is_not_taken_for_that_of_a_person(tmp_path):
     private = result(tmp_path, "DP", [2.4], epsilon=7.9, privacy=PROMISE["privacy"])
     plain = result(tmp_path, "FedAvg", [2.1])
     assert "A person" not in " ".join(answers(outcome(plain, private)).answers[PROMISED])
-    for one in (plain, private):
-        one.runs[0].options["data"] |= {"user": "patient", "records_per_user": 3}
-    told = " ".join(answers(outcome(plain, private)).answers[PROMISED])
+    more = 'user = "patient"\nrecords_per_user = 3\n'  # of [data], which comes last
+    runs = [replace(one.runs[0], config=one.runs[0].config + more) for one in (plain, private)]
+    of_persons = [replace(one, runs={0: run}) for one, run in zip((plain, private), runs, strict=True)]
+    told = " ".join(answers(outcome(*of_persons)).answers[PROMISED])
     assert "DP: A person may have 3 records at a site" in told and "FedAvg: A person" not in told
 
 
