@@ -7,7 +7,7 @@ import pytest
 from murmura.compare.choice import choose
 from murmura.compare.comparison import Outcome
 from murmura.compare.config import Limits
-from murmura.compare.files import write
+from murmura.compare.files import figures, write
 from murmura.compare.outcome import Tried
 from murmura.compare.view import answers, markdown, picture, section, tables
 from murmura.measure.statistics import differences
@@ -59,7 +59,7 @@ def test_without_attacks_the_picture_is_of_utility(tmp_path):
     assert drawn.title == "Held-out loss" and "utility alone" in drawn.caption
     assert "Bars are 95 % intervals" in drawn.caption  # of the arm with three seeds
     assert 'aria-label="Held-out loss. FedAvg: 2.103; B: 2.350; a linear model: 0.750."' in drawn.svg
-    assert "The model itself was not attacked." in answers(plain).answers[LEAKS]
+    assert "The model itself was not attacked while the run went on." in answers(plain).answers[LEAKS]
 
 
 def test_what_audits_attacked_is_not_said_to_have_been_attacked_by_nobody(tmp_path):
@@ -176,7 +176,9 @@ def test_a_control_has_the_rate_of_another_arm(tmp_path):
 
 
 def test_bytes_that_are_expected_are_not_told_as_counted(tmp_path):
-    _, cost = tables(outcome(result(tmp_path, "FedAvg", [2.1]), secret(result(tmp_path, "DP", [2.4]))))
+    found = outcome(result(tmp_path, "FedAvg", [2.1]), secret(result(tmp_path, "DP", [2.4])))
+    _, cost = tables(found)
+    assert [one["bytes_are_expected"] for one in figures(found)["arms"]] == [False, True]
     assert [(row[2].text, row[2].small) for row in cost.entries] == [("13.5 MB", ()), ("13.5 MB", ("expected",))]
 
 

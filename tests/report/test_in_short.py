@@ -191,7 +191,8 @@ def test_an_auc_means_no_more_than_it_can(tmp_path):
 
 def test_uploads_that_were_attacked_are_told_where_the_model_was_not(tmp_path):
     leaking = told(ended(tmp_path / "a", attack_auc=None), LEAKS)
-    assert "no attack was carried out" not in leaking and "The model itself was not attacked" in leaking
+    assert "no attack was carried out" not in leaking
+    assert "The model itself was not attacked while the run went on." in leaking
     assert "In what a single site sends, before it is mixed with the others’: 75." in leaking
 
 

@@ -82,6 +82,7 @@ def _arm(one: ArmResult) -> dict[str, Any]:
         "caveats": one.caveats,
         "unguaranteed": one.unguaranteed,
         "bytes": one.bytes,
+        "bytes_are_expected": one.hides_cohorts,
         "wall": one.wall,
         "utility": utility,
         "attacks": one.attacks,

@@ -15,6 +15,7 @@ from murmura.units import bound, decimal, duration, listing, size
 TOLD = 4
 """Rows that are told one by one; of more, the ends alone."""
 UNATTACKED = "Not measured: no attack was carried out."
+_UPLOADS_ALONE = "The model itself was not attacked while the run went on."
 KNOWN_BEFORE = (
     "the loss alone told members from non-members even before training, by what else they differ in or since the model "
     "knew some"
@@ -117,7 +118,7 @@ def leaks(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     told = _several(known) if several else list(map(_reading, known))
     missing = [one.label for one in standings if one.leakage is None]
     if missing:
-        told.append(f"Not measured for {listing(missing)}." if known else "The model itself was not attacked.")
+        told.append(f"Not measured for {listing(missing)}." if known else _UPLOADS_ALONE)
     if one_by_one := uploads and len(uploads) <= TOLD:
         told.append(f"In what a single site sends, before it is mixed with the others’: {listing(uploads)}.")
     few = [
