@@ -87,7 +87,11 @@ def test_wandb_has_the_same_run_offline(tmp_path, monkeypatch):
     told(WeightsAndBiases, tmp_path)
     assert [one.settings.program for one in made] == ["murmura"] * 2  # which is not in the file, but sent with it
     parts = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
-    assert len(parts) in (1, 2) and {part.stem for part in parts} == {"run-0123456789abcdef"}
+    assert [part.stem for part in parts] == ["run-0123456789abcdef"] * 2
+    until = time.monotonic() + 60  # a process of its own writes, the end of a run after `finish` returns
+    while sum(record.WhichOneof("record_type") == "exit" for part in parts for record in read(part)) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
     records = [record for part in parts for record in read(part)]
     [run, *_] = [record.run for record in records if record.WhichOneof("record_type") == "run"]
     options = {item.key: item.value_json for item in run.config.update}
