@@ -87,3 +87,13 @@ def test_that_sites_measured_what_leaks_is_said_though_later_rounds_do_not(make,
         run(asked)
     [*_, row] = run(later, resume=True).rows
     assert "attack_auc" not in row and said in row["privacy"]["caveat"]
+
+
+@pytest.mark.parametrize(("sampler", "told"), [("full", True), ("poisson", False)])
+def test_figures_of_single_uploads_without_noise_are_in_no_guarantee(make, sampler, told):
+    """Those of canaries, too, for which sites are asked to measure nothing."""
+    drawn = {"kind": sampler} | ({"sites_per_round": 1} if sampler == "poisson" else {})
+    method = {"name": "dpfedavg", "rounds": 1, "noise_multiplier": 4.0, "sampler": drawn}
+    [*_, row] = run(make(method=method, training=ONE_STEP, audit={"canaries": 4}, evaluation={"attacks": False})).rows
+    assert ("upload_exposure" in row) == told
+    assert ("Single uploads are attacked as they arrive" in str(row["privacy"])) == told

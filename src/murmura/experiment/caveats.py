@@ -21,6 +21,11 @@ CHOSEN = (
 _READ = "The run reads records that another run has left ({}), and this does not cover what those were made of."
 _MEASURED = "Sites also measure on their records ({}), and this does not cover what they tell of that."
 
+_HEARD = (
+    "Single uploads are attacked as they arrive (evaluation.uploads), before there is noise, and this does not cover "
+    "what is told of that."
+)
+
 
 def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, records: Sequence[int]) -> list[str]:
     """In sentences.
@@ -33,7 +38,7 @@ def caveats(experiment: Experiment, method: Method, plan: PrivacyPlan | None, re
     found: list[str | None] = [*_of_start(experiment), _of_measuring(experiment, method)]
     found += [CHOSEN] if experiment.run.chosen_by else []
     if plan is not None:
-        found += [plan.caveat(records), _of_passes(experiment, plan)]
+        found += [plan.caveat(records), _of_passes(experiment, plan), _of_uploads(experiment, method, plan)]
     return list(dict.fromkeys(one for one in found if one))
 
 
@@ -69,3 +74,10 @@ def _of_passes(experiment: Experiment, plan: PrivacyPlan) -> str | None:
         f"Records share passes (training.tokens_per_pass = {asked}), so this holds against a server that follows the "
         "protocol, and not against one that makes up an adapter; without the option each record has a pass of its own."
     )
+
+
+def _of_uploads(experiment: Experiment, method: Method, plan: PrivacyPlan) -> str | None:
+    """A sum has noise, and no upload of it has any. Where cohorts are secret no upload is looked at."""
+    attacked = experiment.evaluation.attacks or experiment.audit.canaries
+    heard = experiment.evaluation.uploads and method.uploads_are_heard and not plan.has_secret_cohort
+    return _HEARD if plan.unit == "site" and attacked and heard else None
