@@ -1,5 +1,6 @@
 """What a site has opened for Flower is closed where Flower's programs cannot be started."""
 
+import tempfile
 import threading
 
 import pytest
@@ -38,7 +39,7 @@ def test_nothing_is_left_open_where_it_cannot_be_started(tmp_path, monkeypatch, 
     monkeypatch.setattr(supernode, "Gateway", Gateway)
     monkeypatch.setattr(supernode, "Child", Child)
     monkeypatch.setattr(supernode, "expected", lambda folder: b"")
-    monkeypatch.setattr(supernode.tempfile, "mkdtemp", made)
+    monkeypatch.setattr(tempfile, "mkdtemp", made)
     with pytest.raises(RunError, match="could not be started"):
         supernode.SuperNode(tmp_path / "node", "server:1", tmp_path / "ca.crt", tmp_path / "key", tmp_path / "door")
     assert len(opened) == 1 + started and sorted(closed) == sorted(opened)

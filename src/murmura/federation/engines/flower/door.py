@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import socket
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
-from pathlib import Path
 from typing import Self
 
 from murmura.errors import RunError, explaining
+from murmura.federation.engines.flower.temporary import temporary
 
 _BYTES = 32
 _WAITING = 128  # connections that may wait until somebody takes them
@@ -32,12 +31,12 @@ class Door:
 
     def __init__(self) -> None:
         self._closed = False
-        with explaining("a local socket cannot be made", tempfile.gettempdir(), kind=RunError):
-            self._folder = Path(tempfile.mkdtemp(prefix="murmura-"))  # with mode 0700
-            self.address = self._folder / "door"
+        with explaining("a local socket cannot be made", tempfile.gettempdir(), kind=RunError), ExitStack() as opened:
+            self.address = temporary(opened) / "door"
             token = secrets.token_bytes(_BYTES)
-            (self._folder / "token").write_bytes(token)
+            self.address.with_name("token").write_bytes(token)
             self._listener = Listener(str(self.address), "AF_UNIX", backlog=_WAITING, authkey=token)
+            self._opened = opened.pop_all()
 
     def accept(self) -> Connection:
         """The next one who knows the token.
@@ -63,7 +62,7 @@ class Door:
         with suppress(OSError), socket.socket(socket.AF_UNIX) as one:  # who waits for the next one would wait for ever
             one.connect(str(self.address))
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

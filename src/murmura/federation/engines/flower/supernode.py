@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +14,7 @@ from murmura.federation.engines.flower.bundle import expected
 from murmura.federation.engines.flower.certificates import new_local
 from murmura.federation.engines.flower.child import Child
 from murmura.federation.engines.flower.gateway import Gateway
+from murmura.federation.engines.flower.temporary import temporary
 from murmura.harmless import harmless
 from murmura.progress import say
 
@@ -48,8 +47,7 @@ class SuperNode:
         self._problem: str | None = None
         self._wait, self._ended = _WATCH, threading.Event()
         with ExitStack() as opened:
-            self._temporary = Path(tempfile.mkdtemp(prefix="murmura-"))
-            opened.callback(shutil.rmtree, self._temporary, ignore_errors=True)
+            self._temporary = temporary(opened)
             here, upstream = ("127.0.0.1", 0), f"https://{server}"
             self._gateway = Gateway(here, self._local, upstream, authority, app=app, notice=self._notice)
             opened.callback(self._gateway.close)
