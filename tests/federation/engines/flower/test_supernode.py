@@ -46,7 +46,8 @@ def test_nothing_is_left_open_where_it_cannot_be_started(tmp_path, monkeypatch, 
     assert not temporary.exists()
 
 
-def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("refusal", [RunError("could not be started"), OSError(24, "could not be started")])
+def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(tmp_path, monkeypatch, capsys, refusal):
     made, watched = [], threading.Event()
 
     class Gateway:
@@ -61,7 +62,7 @@ def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(t
         def __init__(self, name, *parts):
             if len(made) == 2:
                 made.append(None)
-                raise RunError(f"{name} could not be started")
+                raise refusal
             self.name, self.is_alive, self.ended = name, True, 0
             made.append(self)
             if len(made) == 4:

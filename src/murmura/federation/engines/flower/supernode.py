@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from murmura import atomic
-from murmura.errors import RunError
+from murmura.errors import MurmuraError
 from murmura.federation.engines.flower import environment, free_port, prefork
 from murmura.federation.engines.flower.bundle import expected
 from murmura.federation.engines.flower.certificates import new_local
@@ -118,6 +118,6 @@ class SuperNode:
         while not self._ending:
             try:
                 self._ensure()
-            except RunError as error:
+            except (MurmuraError, OSError) as error:  # else it would not be started again
                 say(str(error))
             self._ended.wait(self._wait)
