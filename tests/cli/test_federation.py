@@ -16,6 +16,7 @@ from murmura.experiment import federation
 from murmura.experiment.federation import Member
 from murmura.experiment.site_side import open_sites
 from murmura.federation.address import PORT, joined, split
+from murmura.federation.engines.flower import certificates
 from murmura.federation.site.identity import read_roster
 from murmura.runs.folder import RunFolder
 from murmura.training.config import LoraSpec
@@ -103,6 +104,31 @@ def test_a_server_that_cannot_begin_leaves_no_run_behind(with_heart, tmp_path):
         told = murmura("serve", with_heart, *words, "--set", f"run.folder={tmp_path / 'run'}", fails=status)
         assert why in " ".join(told.split()) and not (tmp_path / "run" / "config.toml").exists()
     taken.close()
+
+
+@pytest.mark.parametrize("kept", ["ended", "ends soon", "damaged", "gone"])
+def test_a_server_that_sites_would_not_trust_does_not_begin_and_says_what_to_do(
+    with_heart, tmp_path, monkeypatch, kept
+):
+    """It would wait a day for sites, and then say that they are missing."""
+    path, days = with_heart / "server" / "server.crt", {"ended": 0, "ends soon": 29}
+    taken = socket.create_server(("127.0.0.1", 0))
+    if kept in days:
+        monkeypatch.setitem(certificates._DAYS, "server", days[kept])
+        murmura("federation", "certify", with_heart)
+    elif kept == "damaged":
+        path.write_text("no certificate")
+    else:
+        path.unlink()
+    words = ("--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--set", f"run.folder={tmp_path / 'run'}")
+    told = murmura("serve", with_heart, *words, fails=MAY_PASS if kept == "ends soon" else MISTAKE)
+    taken.close()
+    told = " ".join(told.split())
+    assert "server.crt: " in told and not (tmp_path / "run" / "config.toml").exists()
+    why = {"ended": "certificate ended on", "ends soon": "certificate ends on", "damaged": "this is no certificate"}
+    assert why.get(kept, "cannot be read") in told
+    assert ("the server cannot listen there" in told) == (kept == "ends soon")
+    assert ("murmura federation certify" in told) == (kept != "gone")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ import errno
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from murmura.errors import ConfigError, RunError
 from murmura.experiment.federation import SERVER, Federation
 from murmura.federation.address import joined, split
+from murmura.federation.engines.flower.certificates import ends
 from murmura.federation.engines.flower.door import Door
 from murmura.federation.engines.flower.engine import PATIENCE, FlowerEngine
 from murmura.federation.engines.flower.superlink import SuperLink
@@ -17,6 +19,8 @@ from murmura.progress import say
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import FLOWER
 from murmura.units import several
+
+_SOON = timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,14 @@ class Deployment:
         """See that it can begin, before anything of a run is made.
 
         Raises:
-            ConfigError: it waits for more sites than there are.
-            RunError: it cannot listen there.
+            ConfigError: it waits for more sites than there are, or its certificate is none.
+            RunError: it cannot listen there, or sites would not trust it.
         """
         known, (host, port) = len(self.federation.members), self.listening
         if self.quorum is not None and self.quorum > known:
             what = f"a quorum of {self.quorum} cannot be reached with {several(known, 'known site')}"
             raise ConfigError(what, where="--quorum", fix="Lower it, or make more sites known.")
+        self._check_certificate()
         try:
             kind, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             socket.create_server((host, port), family=kind[0]).close()
@@ -63,6 +68,18 @@ class Deployment:
                 fix = "Give an address of this machine (0.0.0.0:PORT for all of them), and a port from 1024 on."
             what = f"the server cannot listen there ({error.strerror or error})"
             raise RunError(what, where=joined(host, port), fix=fix) from None
+
+    def _check_certificate(self) -> None:
+        """See that sites will trust the server, and say where that ends soon."""
+        path = self.federation.tls[0]
+        end, now = ends(path), datetime.now(UTC)
+        command = f"`murmura federation certify {self.federation.folder}` (with its further names after it)"
+        if end <= now:
+            what = f"the server's certificate ended on {end:%Y-%m-%d}, and no site would connect"
+            raise RunError(what, where=str(path), fix=f"{command} makes another; sites need nothing new.")
+        if end - now < _SOON:
+            what = f"{path}: the server's certificate ends on {end:%Y-%m-%d}, and then no site can connect"
+            say(f"{what}; before that give {command}, and start `serve` again")
 
     def connect(self, folder: RunFolder) -> FlowerEngine:
         """Start to listen, and wait for the sites.

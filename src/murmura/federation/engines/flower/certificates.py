@@ -84,6 +84,20 @@ def new_local(certificate: Path, key: Path) -> None:
     _write(certificate, made.public_bytes(Encoding.PEM), private=False)
 
 
+def ends(certificate: Path) -> datetime:
+    """Until when a certificate counts.
+
+    Raises:
+        ConfigError: the file is none.
+        CheckpointError: it cannot be read.
+    """
+    try:
+        return x509.load_pem_x509_certificate(_read(certificate)).not_valid_after_utc
+    except ValueError as error:
+        fix = "Restore it from a copy, or have `murmura federation certify` make another."
+        raise ConfigError(f"this is no certificate ({error})", where=str(certificate), fix=fix) from None
+
+
 def node_key(path: Path) -> str:
     """The key by which Flower's SuperLink knows a site (NIST P-384); made when there is none. Returns its public part,
     a line of OpenSSH's form.
