@@ -27,3 +27,40 @@ def test_nothing_of_it_is_open_when_it_has_ended_and_another_file_that_has_its_n
     with (tmp_path / "log").open() as other:
         child.end()
         assert os.fstat(other.fileno())
+
+
+def until(happened, seconds=20):
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_long_log_is_shortened_before_a_command_and_while_it_writes_and_keeps_the_last_words(tmp_path):
+    """At a site it is written to for years."""
+    log, go, said = tmp_path / "log", tmp_path / "go", tmp_path / "said"
+    log.write_bytes(b"earlier " * (11 * 2**17) + b"words\n")
+    program = f"""
+printf 'own begin\n'
+until [ -e {go} ]; do sleep 0.05; done
+yes words | head -c {11 * 2**20}
+printf '\nlast words\n'
+touch {said}
+until [ ! -e {go} ]; do sleep 0.05; done
+printf 'goodbye\n'
+exec sleep 60
+"""
+    (tmp_path / "bash").write_text(program)
+    child = Child("a child", ["bash", str(tmp_path / "bash")], dict(os.environ), log)
+    assert log.stat().st_size < 2**20 + 100 and b"earlier words\n" in log.read_bytes()
+    until(lambda: child.said == "own begin")
+    child.shorten()
+    assert child.said == "own begin" and log.stat().st_size > 2**20  # it was not long
+    go.touch()
+    until(said.exists)
+    child.shorten()
+    assert log.stat().st_size == 2**20 and child.said.endswith("\nlast words")
+    go.unlink()
+    until(lambda: child.said.endswith("goodbye"))
+    assert log.stat().st_size == 2**20 + len("goodbye\n")  # after what was kept, and not where it was before
+    child.end()

@@ -108,3 +108,11 @@ def test_a_site_that_left_and_comes_back_has_the_number_that_it_had(tmp_path, mo
     assert link._registered(both) == first and sorted(first.values()) == [0, 1]
     assert link._registered({"north": "one", "west": "two"})["west"] == first["south"]
     assert link._registered({"north": "three"}) == {"north": 2}
+
+
+def test_the_log_of_one_that_runs_for_weeks_is_kept_short(tmp_path, monkeypatch):
+    link, done = idle(tmp_path), []
+    link._child, link._ending = SimpleNamespace(is_alive=True, shorten=lambda: done.append("shortened")), False
+    monkeypatch.setattr("time.sleep", lambda _: setattr(link, "_ending", True))
+    link._watch()
+    assert done == ["shortened"]

@@ -29,6 +29,9 @@ def test_nothing_is_left_open_where_it_cannot_be_started(tmp_path, monkeypatch, 
             opened.append(name)
             self.name, self.is_alive = name, True
 
+        def shorten(self):
+            pass
+
         def end(self):
             closed.append(self.name)
 
@@ -68,6 +71,9 @@ def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(t
             if len(made) == 4:
                 watched.set()
 
+        def shorten(self):
+            self.looked_at = True
+
         def end(self):
             self.ended += 1
 
@@ -82,5 +88,6 @@ def test_what_has_ended_is_closed_and_started_again_though_that_fails_at_first(t
     assert watched.wait(10)
     node.close()
     assert first.ended >= 1 and made[2] is None and made[3].ended == 1
+    assert made[0].looked_at  # its log is no longer than it may be
     told = capsys.readouterr().err
     assert "could not be started" in told and "no memory \\x1b[J" in told and "\x1b" not in told

@@ -52,7 +52,7 @@ def test_the_folder_of_a_supernode_is_one(monkeypatch, tmp_path):
         port, is_alive = 1, True
 
         def __init__(self, *_, **__):
-            self.end = self.close = lambda: None
+            self.end = self.close = self.shorten = lambda: None
 
     monkeypatch.setattr(supernode, "Gateway", Idle)
     monkeypatch.setattr(supernode, "Child", Idle)

@@ -19,6 +19,7 @@ from murmura.errors import RunError, remedy
 
 _PATIENCE = 5.0  # seconds until a command that was told to end is killed
 _SHOWN = 12  # lines of what it wrote that an error repeats
+_LONG, _KEPT = 10 * 2**20, 2**20  # bytes of a log that is shortened, and of its end, which stays
 
 
 class Child:
@@ -28,14 +29,15 @@ class Child:
         name: what messages call it.
         command: a program of this Python's environment, and its arguments.
         environment: of the command.
-        log: what it prints is added to this file.
+        log: what it prints is added to this file, which is its own.
 
     Raises:
         RunError: it could not be started.
     """
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self.name, self._log = name, log
+        self.name, self._log, self._began = name, log, 0
+        self.shorten()
         theirs, self._ours = os.pipe()
         program = [sys.executable, "-m", __name__, str(theirs), *command]
         try:
@@ -68,6 +70,18 @@ class Child:
             log.seek(self._began)
             return "\n".join(log.read().decode(errors="replace").splitlines()[-_SHOWN:])
         return ""
+
+    def shorten(self) -> None:
+        """Keep the end of its log alone, if that has become long; the command goes on writing after it."""
+        with suppress(OSError):  # a log that cannot be written keeps the command from starting, and is told then
+            if self._log.stat().st_size <= _LONG:
+                return
+            with self._log.open("a+b") as log:
+                cut = log.seek(-_KEPT, os.SEEK_END)
+                end = log.read()
+                log.truncate(0)
+                log.write(end)
+            self._began = max(0, self._began - cut)
 
     def end(self) -> None:
         """Have it end, and wait until it has."""

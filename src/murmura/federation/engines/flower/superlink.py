@@ -183,6 +183,7 @@ class SuperLink:
                     self._child = self._start()
                 except (MurmuraError, OSError) as error:  # else it would not be started again
                     say(str(error))
+            self._child.shorten()
             time.sleep(_WATCH)
 
 

@@ -76,7 +76,7 @@ class SuperNode:
         forking, node = "what forks for Flower", "Flower's SuperNode"
         if self._is_gone(forking):
             (self._temporary / "fork").unlink(missing_ok=True)
-            self._children[forking] = Child(forking, self._forking, home, self._folder / "supernode.log")
+            self._children[forking] = Child(forking, self._forking, home, self._folder / "clientapp.log")
         if self._is_gone(node):
             if node in self._children:
                 self._tell(self._children[node].said)
@@ -118,6 +118,8 @@ class SuperNode:
         while not self._ending:
             try:
                 self._ensure()
+                for child in self._children.values():
+                    child.shorten()
             except (MurmuraError, OSError) as error:  # else it would not be started again
                 say(str(error))
             self._ended.wait(self._wait)
