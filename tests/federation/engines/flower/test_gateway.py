@@ -82,7 +82,8 @@ def made(tmp_path):
             one = Gateway((host, 0), tls, before, upstream.certificate, **rules)
             opened.callback(one.close)
             verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-            return httpx.Client(base_url=f"https://{joined(host, one.port)}", verify=verifying, timeout=20)
+            url = f"https://{joined(host, one.port)}"
+            return httpx.Client(base_url=url, verify=verifying, timeout=20, trust_env=False)
 
         yield upstream, make
 
@@ -93,6 +94,43 @@ def test_calls_of_the_fleet_go_through_as_they_are(made):
     assert answer.content == b"ok" * 40 and answer.headers["x-told"] == "yes"
     [(path, body, headers)] = upstream.reached
     assert (path, body) == (PULL, b"asked") and headers[b"flwr-signature"] == b"s"
+
+
+def proxied(monkeypatch, proxy):
+    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, proxy)
+
+
+@pytest.mark.parametrize(
+    ("rules", "proxy"),
+    [({"keys": {KEY}}, "http://127.0.0.1:1"), ({"keys": {KEY}}, "socks5://127.0.0.1:1"), ({}, "http://127.0.0.1:1")],
+)
+def test_a_proxy_of_the_environment_is_not_asked_for_what_is_on_this_machine(made, monkeypatch, rules, proxy):
+    proxied(monkeypatch, proxy)
+    client = made[1](**rules)
+    assert client.post(PULL, content=b"asked", headers={"flwr-public-key": KEY}).status_code == 200
+
+
+def test_a_site_reaches_a_server_elsewhere_by_the_proxy_of_the_environment(made, tmp_path, monkeypatch):
+    tls = tmp_path / "server.crt", tmp_path / "server.key"
+    with ExitStack() as opened:
+        proxy = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        proxied(monkeypatch, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        server = "https://server.example:9443"
+        one = opened.enter_context(closing(Gateway(("127.0.0.1", 0), tls, server, tmp_path / "ca.crt")))
+        line = opened.enter_context(raw(httpx.Client(base_url=f"https://127.0.0.1:{one.port}"), tmp_path))
+        line.sendall(f"POST {PULL} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".encode())
+        proxy.settimeout(20)
+        assert proxy.accept()[0].recv(100).startswith(b"CONNECT server.example:9443 ")
+
+
+@pytest.mark.parametrize("proxy", ["socks5://proxy:1", "ftp://proxy", "http://proxy:port"])
+def test_a_proxy_that_cannot_be_used_is_told(made, monkeypatch, proxy):
+    proxied(monkeypatch, proxy)
+    with pytest.raises(RunError, match="the proxy that the environment names cannot be used"):
+        made[1]()
 
 
 def test_a_server_may_have_an_ipv6_address(made):

@@ -1,6 +1,9 @@
 """What a SuperLink makes of what it has kept, and of what Flower answers."""
 
 import json
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,8 +11,9 @@ import pytest
 
 from murmura import atomic
 from murmura.errors import RunError
-from murmura.federation.engines.flower import bundle
+from murmura.federation.engines.flower import bundle, environment
 from murmura.federation.engines.flower.superlink import SuperLink
+from tests.federation.engines.flower.test_gateway import Upstream, proxied
 
 
 def idle(folder):
@@ -58,6 +62,19 @@ def test_what_flower_does_not_do_is_told_though_its_command_ends_with_0(tmp_path
         act(idle(tmp_path))
     assert error.value.passing and error.value.fix is None
     assert not (tmp_path / "nodes.json").exists()
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
+def test_a_proxy_of_the_environment_is_asked_neither_for_it_nor_by_what_flower_starts(tmp_path, monkeypatch, proxy):
+    proxied(monkeypatch, proxy)
+    call = "import httpx, sys; sys.exit(httpx.get(sys.argv[1], verify=sys.argv[2]).status_code != 200)"
+    with closing(Upstream(tmp_path)) as upstream:
+        link = idle(tmp_path)
+        link._port, link._local = upstream.port, (upstream.certificate,)
+        assert link._is_listening()
+        url = f"https://127.0.0.1:{upstream.port}/health"
+        program = [sys.executable, "-c", call, url, str(upstream.certificate)]
+        subprocess.run(program, env=environment(tmp_path), check=True)
 
 
 def test_a_key_that_flower_has_already_does_not_pass(tmp_path, says):

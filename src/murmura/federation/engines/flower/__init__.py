@@ -26,14 +26,16 @@ LARGEST = 2**31
 
 
 def environment(home: Path, *first: Path) -> dict[str, str]:
-    """Environment variables of Flower's processes: nothing is told to its makers, and what it keeps is in ``home``.
+    """Environment variables of Flower's processes: nothing is told to its makers, what it keeps is in ``home``, and no
+    proxy is asked for what all of them speak with, which is on this machine.
 
     Args:
         first: folders that programs are looked for in before those of this Python.
     """
     path = os.pathsep.join([*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(home)}
-    return {**os.environ, **quiet, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
+    direct = {"NO_PROXY": "*", "no_proxy": "*"}
+    return {**os.environ, **quiet, **direct, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
 
 
 def require() -> None:

@@ -63,6 +63,7 @@ _HOLD = 15.0  # seconds that a request for messages is held
 _LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for each one held; at most
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 _START = 15.0
+_HERE = ("all://127.0.0.1", "all://localhost", "all://[::1]")  # what no proxy of the environment is asked for
 _CLOCK = 3  # seconds; of one that is 5 ahead Flower believes nothing (NTP keeps clocks within less than one)
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length", "te"})
 _ELSEWHERE = frozenset({"content-encoding", "location", "content-location", "refresh", "alt-svc", "set-cookie"})
@@ -104,11 +105,12 @@ class Gateway:
         host, port = listen
         where = joined(host, port)
         try:
-            self._context = ssl.create_default_context(cafile=str(authority))
+            verifying = ssl.create_default_context(cafile=str(authority))
         except OSError as error:  # ssl's are of this kind
             what = f"the certificate of the authority cannot be used ({error.strerror or error})"
             fix = "If it is ca.crt, get it again from whoever made the federation."
             raise RunError(what, where=str(authority), fix=fix) from error
+        self._client = _client(upstream, verifying, by_proxy=keys is None)
         try:
             config = uvicorn.Config(
                 self._answer,
@@ -131,8 +133,7 @@ class Gateway:
             raise RunError(what, where=str(tls[0])) from error
         allow_open_files(CONNECTIONS)
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not each handshake that fails
-        self._upstream, self._keys, self._app, self._holds = upstream, keys, app, holds
-        self._client: httpx.AsyncClient | None = None
+        self._keys, self._app, self._holds = keys, app, holds
         self._notice: Callable[[str | None], None] = notice
         self._problem: str | None = ""  # nothing has been said yet
         self._held = 0  # requests for messages
@@ -217,13 +218,6 @@ class Gateway:
             self._notice(problem)
 
     async def _forward(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> httpx.Response:
-        if self._client is None:
-            self._client = httpx.AsyncClient(
-                base_url=self._upstream,
-                verify=self._context,
-                timeout=_TIMEOUT,
-                limits=httpx.Limits(max_connections=None),
-            )
         if not self._holds or path != _PULL:
             return await _bounded_answer(self._client, path, headers, body)
         end = time.monotonic() + _HOLD
@@ -236,6 +230,22 @@ class Gateway:
                 await asyncio.sleep(min(max(_LOOK, _LOOKS * self._held), _LATEST))
         finally:
             self._held -= 1
+
+
+def _client(upstream: str, verifying: ssl.SSLContext, by_proxy: bool) -> httpx.AsyncClient:
+    """What forwards: a site's by the proxy that the environment names, if any, but not on this machine."""
+    try:
+        return httpx.AsyncClient(
+            base_url=upstream,
+            verify=verifying,
+            timeout=_TIMEOUT,
+            limits=httpx.Limits(max_connections=None),
+            mounts=dict.fromkeys(_HERE),
+            trust_env=by_proxy,
+        )
+    except (ImportError, ValueError, httpx.InvalidURL) as error:  # SOCKS, another scheme, no address
+        fix = "Name one by http://HOST:PORT (HTTPS_PROXY), or none (NO_PROXY=*)."
+        raise RunError(f"the proxy that the environment names cannot be used ({error})", fix=fix) from error
 
 
 def _are_answers(body: bytes) -> bool:

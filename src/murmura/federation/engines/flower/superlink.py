@@ -125,7 +125,8 @@ class SuperLink:
             with socket.create_connection(("127.0.0.1", self._port), timeout=1):
                 pass
             verifying = ssl.create_default_context(cafile=str(self._local[0]))
-            return httpx.get(f"https://127.0.0.1:{self._port}/health", verify=verifying, timeout=5).is_success
+            url = f"https://127.0.0.1:{self._port}/health"
+            return httpx.get(url, verify=verifying, timeout=5, trust_env=False).is_success  # by no proxy
         except (OSError, httpx.HTTPError):
             return False
 
