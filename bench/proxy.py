@@ -1,9 +1,10 @@
-"""A line between sites and a server that counts what goes over it, and can be cut."""
+"""A line between sites and a server that counts what goes over it, and can be slow, and cut."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 
@@ -12,14 +13,16 @@ class Proxy:
 
     Args:
         target: that port.
+        rate: bits a second to it, over all connections together; None: as many as there are.
 
     Attributes:
         port: to connect to.
         up, down: bytes that have gone to the target, and from it.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, rate: float | None = None) -> None:
         self.up = self.down = 0
+        self._rate, self._free = rate, 0.0  # when all that has gone to the target will be there
         self._target, self._whole, self._lock = target, True, threading.Lock()
         self._open: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -65,6 +68,8 @@ class Proxy:
             while data := one.recv(1 << 16):
                 with self._lock:
                     setattr(self, way, getattr(self, way) + len(data))
+                if self._rate is not None and way == "up":
+                    self._wait(8 * len(data) / self._rate)
                 other.sendall(data)
         for end in (one, other):
             with suppress(OSError):
@@ -72,3 +77,9 @@ class Proxy:
         with self._lock:
             self._open -= {one}
         one.close()
+
+    def _wait(self, seconds: float) -> None:
+        """Until what takes so long is there, after all that was sent before."""
+        with self._lock:
+            there = self._free = max(self._free, time.monotonic()) + seconds
+        time.sleep(max(there - time.monotonic(), 0))

@@ -75,7 +75,7 @@ class Link:
 
     def _start(self, names):
         """Start the SuperNodes that are not there yet."""
-        server, new = f"127.0.0.1:{self.superlink.port}", [name for name in names if name not in self.supernodes]
+        server, new = f"127.0.0.1:{self._reached()}", [name for name in names if name not in self.supernodes]
         if new:
             self.superlink.need(new)
         for name in new:
@@ -88,6 +88,10 @@ class Link:
             engine.sites, engine._seen = new, dict.fromkeys(new, time.monotonic())
             engine._nodes = {name: self.superlink.nodes[name] for name in new}
             assert engine.missing(120) == []
+
+    def _reached(self):
+        """The port that sites connect to."""
+        return self.superlink.port
 
     def _expected(self, home):
         """Made once, which takes seconds: it is the same for all."""
@@ -134,8 +138,10 @@ class Swinging:
 class Flowered:
     """The sites of a host behind Flower; nothing is shared with the host but the sites themselves."""
 
+    link = Link
+
     def __init__(self, host):
-        self.host, self._link = host, Link.of_tests()
+        self.host, self._link = host, self.link.of_tests()
         self._engine = self._link.engine({name: Worker(None, self._host(name)) for name in host.sites})
         self.sites, self.ask = self._engine.sites, self._engine.ask
 

@@ -77,6 +77,18 @@ def test_a_proxy_of_the_environment_is_asked_neither_for_it_nor_by_what_flower_s
         subprocess.run(program, env=environment(tmp_path), check=True)
 
 
+def test_what_flower_sends_at_once_crosses_a_slow_line_while_it_waits(tmp_path):
+    """By what Flower's own processes go by; what comes later is sent once more, and then it gives the answer up."""
+    sent = "supercore.constant.FLWR_PRIVATE_MAX_CONCURRENT_OBJ_"
+    names = "common.constant.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", f"{sent}PUSHES", f"{sent}PULLS"
+    waits = "inspect.signature(flwr.supercore.protobuf.client.ProtobufClient).parameters['timeout'].default"
+    program = "import inspect, flwr.common.constant, flwr.supercore.constant, flwr.supercore.protobuf.client\n"
+    program += f"print({', '.join(f'flwr.{name}' for name in names)}, {waits})"
+    done = subprocess.run([sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, check=True)
+    part, *at_once, seconds = map(float, done.stdout.split())
+    assert 8 * part * max(at_once) / seconds < 600_000  # bits a second; docs/deploy.md tells it
+
+
 def test_a_key_that_flower_has_already_does_not_pass(tmp_path, says):
     says('{"success": false, "error-message": "\\n[code: 12] Public key already in use."}')
     with pytest.raises(RunError, match="already in use") as error:

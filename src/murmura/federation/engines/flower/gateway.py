@@ -38,7 +38,7 @@ from murmura.federation.engines.flower import FLEET, LARGEST
 from murmura.runs.locks import allow_open_files
 
 AT_ONCE = 32 * 1024**2
-"""Bytes of a request or an answer: Flower sends what is larger in parts of 5 MB."""
+"""Bytes of a request or an answer: Flower sends what is larger in parts."""
 CONNECTIONS = 4096
 """Most connections at once."""
 
