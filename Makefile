@@ -76,8 +76,8 @@ tests: venv
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not deployed and not gpu"
 
 # Over Flower, in one process, since it takes half a minute to start all that there is between a server and five sites.
-FLOWER := tests/federation/engines/test_contract.py tests/experiment/test_deployment.py \
-	tests/methods/pretext/test_deployed.py tests/integration/test_deployed.py
+FLOWER := tests/federation/engines/test_contract.py tests/federation/engines/flower/test_slow_line.py \
+	tests/experiment/test_deployment.py tests/methods/pretext/test_deployed.py tests/integration/test_deployed.py
 flower: venv
 	$(BIN)/python -m pytest -q -m "slow or deployed" $(FLOWER)
 
