@@ -20,7 +20,6 @@ CHOSEN = (
 )
 _READ = "The run reads records that another run has left ({}), and this does not cover what those were made of."
 _MEASURED = "Sites also measure on their records ({}), and this does not cover what they tell of that."
-
 _HEARD = (
     "Single uploads are attacked as they arrive (evaluation.uploads), before there is noise, and this does not cover "
     "what is told of that."

@@ -16,8 +16,8 @@ from murmura.runs.schema import PersonalModel
 
 _GAINS = "gains"  # in the server's store: what sites told of their own models
 _UNTRAINED = (
-    "sites have trained no models of their own, since this was not the last round when it was done; any that they kept "
-    "are of an earlier one. To have them train, raise method.rounds."
+    "sites have trained no models of their own after this round, since it was not planned as the last; any that they "
+    "kept are of an earlier one. To have them train, raise method.rounds."
 )
 
 

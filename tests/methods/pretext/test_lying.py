@@ -122,7 +122,7 @@ def test_a_run_that_was_killed_and_resumed_votes_once_more_and_owners_are_told(t
     with pytest.raises(RefusedError):
         vote(resumed, 3)
     told = (tmp_path / "site-0" / "notes.txt").read_text(encoding="utf-8")
-    assert "'vote' is answered for the 4th time, since the site was started again" in told
+    assert "'vote' is answered for the 4th time, as the site was told to answer again" in told
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,6 @@ class Answered:
         if again <= 0:
             return ""
         return (
-            f"'{verb}' is answered for the {len(before) + 1}th time, since the site was started again; the run is "
+            f"'{verb}' is answered for the {len(before) + 1}th time, as the site was told to answer again; the run is "
             f"planned to ask {most} times, and what it promises does not cover the {again} more."
         )
