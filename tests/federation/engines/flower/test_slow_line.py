@@ -32,13 +32,13 @@ class Slowly(Flowered):
 
 
 @pytest.mark.deployed
-def test_an_answer_of_six_megabytes_comes(tokenizer, tmp_path):
+def test_an_answer_of_twelve_megabytes_comes(tokenizer, tmp_path):
     runtime = make_workbench(tokenizer, slots=1)
     engine = connect(Slowly, make_sites(1, folder=tmp_path), Working(None), runtime, Stream(0))
     try:
-        ask = Ask("train", 1, {"adapter": {"w": torch.randn(1_500_000)}, "lr": 1.0}, seconds=240.0)
+        ask = Ask("train", 1, {"adapter": {"w": torch.randn(3_000_000)}, "lr": 1.0}, seconds=240.0)
         [reply] = engine.ask(ask, engine.sites)
-        assert isinstance(reply, Reply) and len(reply["adapter"]["w"]) == 1_500_000
+        assert isinstance(reply, Reply) and len(reply["adapter"]["w"]) == 3_000_000
     finally:
         engine.close()
         Slow.end()
