@@ -25,8 +25,8 @@ LARGEST = 2**31
 """Bytes of an ask, and of an answer."""
 _PART = 2**20
 """Bytes that Flower cuts them into. It sends two parts at once, waits 30 seconds for each to have crossed the line, and
-throws the whole answer away where one has not: with its own 5 MiB a line below 2.8 Mbit/s carries none. Smaller ones
-would be for lines below 0.6, and each costs both sides some time."""
+throws the whole answer away where one has not: of its own 5 MiB a line below 2.8 Mbit/s does not carry two at once.
+Smaller ones would be for lines below 0.6, and each costs both sides some time."""
 
 
 def environment(home: Path, *first: Path) -> dict[str, str]:
