@@ -67,13 +67,13 @@ def test_a_site_that_never_kept_a_round_starts_though_the_run_is_resumed(tokeniz
     assert len(verbs.join(Cohort(again, bench, ask, Stream(0)), ask)) == 2
 
 
-def test_a_run_that_it_kept_nothing_of_begins_without_what_it_kept_of_another(tokenizer, tmp_path):
+def test_a_run_begins_without_what_was_kept_of_another_and_goes_on_with_its_own_alone(tokenizer, tmp_path):
     """Also where it was killed before it had anything of its own to keep in this one."""
     verbs, bench = Membership("instruction", counts=True), make_workbench(tokenizer)
 
-    def joined(resumed):
+    def joined(run, resumed):
         site = Site("a", instructions(3, 1), kept=SiteStore(tmp_path / "a", "a"))
-        ask = Ask("join", 0, {"resumed": resumed, "experiment": ""})
+        ask = Ask("join", 0, {"resumed": resumed, "experiment": ""}, run=run)
         verbs.join(Cohort([site], bench, ask, Stream(0)), ask)
         return site
 
@@ -82,17 +82,22 @@ def test_a_run_that_it_kept_nothing_of_begins_without_what_it_kept_of_another(to
             site.store = {"n": n} if n else {}
             site.commit(round)
 
-    keep(joined(False), (0, 0), (1, 1), (2, 2))
-    joined(False)  # of a run that comes to nothing, nothing is lost
-    again = joined(True)
+    keep(joined("first", False), (0, 0), (1, 1), (2, 2))
+    joined("second", False)  # of a run that comes to nothing, nothing is lost
+    again = joined("first", True)
     again.rewind(2)
     assert again.store == {"n": 2}
-    keep(joined(False), (0, 0))
-    back = joined(True)
+    keep(joined("second", False), (0, 0))
+    back = joined("second", True)
     back.rewind(2)
     assert back.store == {}
     keep(back, (3, 3))
     assert SiteStore(tmp_path / "a", "a").rewind(3) == {"n": 3}
+    with pytest.raises(CheckpointError, match="site a has taken part in another run since"):
+        joined("first", True)
+    other = joined("of which it had nothing to keep", True)
+    other.rewind(3)
+    assert other.store == {}
 
 
 RECKONED = {"its own": (3, True), "another": (200, False), "none": (None, False), "no number": ("3", False)}

@@ -53,7 +53,7 @@ class Membership(WithoutRecords):
         Raises:
             RefusedError: the server's experiment is another one; or it reckons with another number of records.
             DataError: its records are others than when the run was begun.
-            CheckpointError: what it kept is gone.
+            CheckpointError: what it kept is gone, or was given up for another run.
         """
         if ask["experiment"] != self.experiment:
             what = "the server's experiment is not the one that this site has"
@@ -69,8 +69,10 @@ class Membership(WithoutRecords):
             if site.kept is not None and not site.kept.is_about(digest(site.records)):
                 what = "the records are not those that the run was started with"
                 raise DataError(what, where=f"site {site.name}", fix="Restore them, or start another run.")
-            if site.kept is not None and not resumed:
-                site.kept.begin()
+            if site.kept is not None and resumed:
+                site.kept.resume(ask.run)
+            elif site.kept is not None:
+                site.kept.begin(ask.run)
             site.join(ask.run)
         told: dict[str, Any] = {"murmura": murmura.__version__, "messages": VERSION}
         count = len(cohort.sites)

@@ -1,11 +1,11 @@
 """What a site keeps to itself, in a place of its own.
 
 A site's folder holds two generations of its store, ``round-0003.safetensors``, and journals, which are only ever
-appended to: ``store.journal`` has a digest of the site's records, which generations were written, with their digests,
-which of them were given up, and how far the site's privacy ledgers, ``privacy.journal`` and ``centres.journal``, and
-the journal of what has left, ``released.journal``, had come. So a store can go back to an earlier round, and what was
-spent cannot. A store that does not change is written twice, so that no single damaged file costs both of the rounds
-that a run can go back to. ``.lock`` keeps other processes out.
+appended to: ``store.journal`` has a digest of the site's records, the run that the store is of, which generations were
+written, with their digests, which of them were given up, and how far the site's privacy ledgers, ``privacy.journal``
+and ``centres.journal``, and the journal of what has left, ``released.journal``, had come. So a store can go back to an
+earlier round, and what was spent cannot. A store that does not change is written twice, so that no single damaged file
+costs both of the rounds that a run can go back to. ``.lock`` keeps other processes out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from murmura.runs.schema import ShownDraft
 
 RELEASED = "journal of what has left the site"
 _DRAFTS = "For the owner of this site alone. Do not publish this file: a model wrote these texts after private records."
-_WRITTEN, _REWOUND = "written", "rewound"  # what else a line of the store's journal tells of
+_BEGUN, _WRITTEN, _REWOUND = "begun", "written", "rewound"  # what else a line of the store's journal tells of
 
 
 class SiteStore:
@@ -73,6 +73,9 @@ class SiteStore:
         self._journal = Journal(folder / SITE_JOURNAL, f"journal of site {site}")
         self._records: str | None = None
         self._unnoted: str | None = None  # digest of the records, until it is in the journal
+        self._run: str | None = None  # of which everything here is
+        self._begun: str | None = None  # the same, until it is in the journal
+        self._given_up: set[str | None] = set()  # runs of which something was kept, before another began
         self._generations: dict[int, str] = {}  # round -> SHA-256 of the store as it was after it
         self._lock: FileLock | None = None
         self._anchors: dict[str, Anchor] = {}  # how far the ledgers had come, as the journal says
@@ -139,12 +142,23 @@ class SiteStore:
             self._unnoted = records
         return self._records in (None, records)
 
-    def begin(self) -> None:
+    def begin(self, run: str) -> None:
         """Begin a run with nothing. What is there of another run, and would be taken for what was kept of this one, is
         given up with the first round that is kept."""
-        if self._generations:
-            self._rewound = -1
-            self._follow({_REWOUND: -1})
+        self._begun = run
+        self._follow({_BEGUN: run})
+
+    def resume(self, run: str) -> None:
+        """Go on with a run that the site has taken part in.
+
+        Raises:
+            CheckpointError: what it kept of that run was given up for another.
+        """
+        if run in self._given_up:
+            what = f"site {self.site} has taken part in another run since, and what it kept of this one is gone"
+            raise CheckpointError(what, where=str(self.folder), fix="Start over with --overwrite.")
+        if self._run not in (None, run):
+            self.begin(run)
 
     def tell(self, what: str) -> None:
         """Tell the site's owner, and nobody else, in a line of a file in its folder.
@@ -178,6 +192,9 @@ class SiteStore:
         """
         if self._records is None and self._unnoted is not None:
             self._append({SITE_RECORDS: self._unnoted})
+        if self._begun is not None:
+            self._append({_BEGUN: self._begun})
+            self._begun = None
         if self._rewound is not None:
             self._append({_REWOUND: self._rewound})
             self._rewound = None
@@ -258,6 +275,11 @@ class SiteStore:
             self._generations[line[_WRITTEN]] = line["sha256"]
         elif _REWOUND in line:
             self._generations = {r: sha for r, sha in self._generations.items() if r <= line[_REWOUND]}
+        elif _BEGUN in line:
+            if self._generations and self._run != line[_BEGUN]:
+                self._given_up.add(self._run)
+            self._given_up.discard(line[_BEGUN])
+            self._run, self._generations = line[_BEGUN], {}
         elif SITE_RECORDS in line:
             self._records = line[SITE_RECORDS]
         self._anchors.update({name: line[name] for name in self._ledgers if name in line})
