@@ -102,6 +102,47 @@ def test_the_search_of_an_arm_counts_under_whatever_name_it_was_made(comparison,
     assert other._ever_searched(other.arms[0]) == old[:1]
 
 
+@pytest.mark.parametrize(
+    ("changed", "arm"),
+    [
+        ({}, {"training": {"tokens_per_pass": 64, "precision": "float32"}}),
+        ({"budget": {"folder": "accounts", "epsilon": 20.0}}, {}),
+        ({"tracking": {"to": ["tensorboard"]}}, {}),
+        ({"run": {"min_replies": 2, "decode_dtype": "model"}}, {}),
+        ({"data": {"train": "others", "heldout": "heldout.jsonl", "max_length": 64}}, {}),
+        ({"evaluation": {"sample": 0}, "personal": {}, "audit": {"canaries": 2}}, {}),
+        ({}, {"method": {"delta": 1e-6, "accountant": "rdp", "adjacency": "replace-one"}}),
+    ],
+)
+def test_a_renamed_arm_s_search_counts_whatever_else_was_changed_that_makes_no_other_arm(
+    comparison, table, changed, arm
+):
+    private = {"name": "dplora", "noise_multiplier": 1.0}
+    before = comparison(seeds=1, arms=[{"name": "private", "method": private}])
+    _search_has_begun(before)
+    table |= changed
+    renamed = {"name": "renamed"} | arm | {"method": private | arm.get("method", {})}
+    after = comparison(seeds=1, arms=[renamed])
+    assert after._ever_searched(after.arms[0]) == sorted(job.folder for job in before.searches)
+    other = comparison(seeds=1, arms=[renamed | {"lora": {"rank": 3}}])
+    assert other._ever_searched(other.arms[0]) == []
+
+
+def test_a_renamed_arm_s_search_counts_wherever_its_files_are_now(comparison, table, tmp_path):
+    def arm(name, place, **more):
+        return {"name": name, "augment": {"pool": f"{place}/pool", "site_encoder": f"{place}/encoder"} | more}
+
+    for place in ("here", "there"):
+        (tmp_path / place / "encoder").mkdir(parents=True)
+        (tmp_path / place / "pool").mkdir()
+    before = comparison(seeds=1, arms=[arm("centres", "here", noise_multiplier=1.0)])
+    _search_has_begun(before)
+    after = comparison(seeds=1, arms=[arm("renamed", "there", noise_multiplier=1.0, noise_delta=1e-6)])
+    assert after._ever_searched(after.arms[0]) == sorted(job.folder for job in before.searches)
+    more = comparison(seeds=1, arms=[arm("renamed", "there", noise_multiplier=1.0, clusters=3)])
+    assert more._ever_searched(more.arms[0]) == []
+
+
 def test_runs_that_the_file_names_count_in_the_epsilon_of_a_comparison_too(comparison, table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table["run"] = {"chosen_by": ["runs/before"]}

@@ -25,6 +25,19 @@ from murmura.units import listing
 _RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder", "chosen_by")
 _SPEED = {f"run.{key}" for key in _RUN}
 """Options that change no result, or only how the run is called."""
+_OF_AN_ARM = ("method.", "model.trainable", "lora.", "training.", "aggregation.", "augment.", "data.kind")
+"""How options begin that one arm of a comparison may have and another not; all have the same records and base."""
+_SAME_ARM = {
+    RATE,
+    "training.tokens_per_pass",
+    "training.precision",
+    "aggregation.secure.allow_cohort_change_on_retry",
+    "method.accountant",
+    "method.adjacency",
+    "method.delta",
+    "augment.noise_delta",
+}
+"""Among these, those that change nothing but rounding, and those by which the same noise is told as another ε."""
 _ELSEWHERE = (
     "Give another folder (--out). Where an ε is promised, name this run and the arm's search in run.chosen_by of the "
     "file: they count there too, and removing them does not undo what they have spent."
@@ -95,12 +108,22 @@ def looks_for(arm: Candidate, folder: Path) -> bool:
     """Whether a run of a search is one for an arm, by its experiment, whatever that was called; true where that cannot
     be read."""
     try:
-        there, wanted = (_deciding(one) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
+        there, wanted = (_telling_apart(one) for one in (Experiment.load(RunFolder(folder).config), arm.experiment))
     except MurmuraError:
         return True
-    other = {RATE, "run.seed", *NOT_SEARCHED}
-    keys = {key for key in {*there, *wanted} - other if not key.startswith("evaluation.")}
-    return all(there.get(key) == wanted.get(key) or wanted.get(key) in ("auto", None) for key in keys)
+    return all(there.get(key) == wanted.get(key) or wanted.get(key) in ("auto", None) for key in {*there, *wanted})
+
+
+def _telling_apart(experiment: Experiment) -> dict[str, Any]:
+    """The options by which one arm is another than the next, by their full names. All others are left out, since a
+    search that is counted in vain makes an ε too large, and one that is forgotten too small."""
+    idle = _SAME_ARM | {key for key, _ in experiment.sources()}  # of files that lie elsewhere now
+    later = tuple(f"method.{name}" for name in experiment.method.changeable)  # once no more private records are read
+    return {
+        key: Path(value).name if isinstance(value, str) else value  # a model is the same in another folder
+        for key, value in leaves(experiment.tables())
+        if key.startswith(_OF_AN_ARM) and key not in idle and not key.startswith(later)
+    }
 
 
 def require_same_records(job: Job, plan: Plan) -> None:
