@@ -8,8 +8,9 @@ from murmura.compare.comparison import Comparison
 from murmura.compare.jobs import work
 from murmura.compare.kept import require_same
 from murmura.errors import CheckpointError
+from murmura.runs.names import CONFIG, ENVIRONMENT
 from tests.augment.public import embedded_pool, public, save_encoder
-from tests.compare.conftest import ARMS
+from tests.compare.conftest import ARMS, RATES
 from tests.experiment import small
 
 
@@ -66,6 +67,26 @@ def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison,
     other = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "training": {"batch_size": 2}}])
     with pytest.raises(CheckpointError, match=r"training.batch_size = 8, and the comparison asks for 2"):
         require_same(other.runs({"FedAvg": 3e-4}))
+
+
+def test_runs_are_kept_where_a_budget_is_raised_or_figures_are_sent_elsewhere_too(comparison, table):
+    """Made anew in another folder, they would spend the budget again."""
+    table["budget"] = {"folder": "accounts", "epsilon": 20.0}
+    before = comparison(arms=ARMS[1:])
+    jobs = [*before.searches, *before.runs({"private": RATES[0]})]
+    for job in jobs:
+        job.folder.mkdir(parents=True)
+        (job.folder / CONFIG).write_text(job.experiment.dump())
+        (job.folder / ENVIRONMENT).touch()
+    table["budget"] |= {"epsilon": 40.0, "delta": 1e-6}
+    table["tracking"] = {"to": ["tensorboard"]}
+    after = comparison(arms=ARMS[1:])
+    now = [*after.searches, *after.runs({"private": RATES[0]})]
+    assert [job.folder for job in now] == [job.folder for job in jobs]
+    require_same(now)
+    table["budget"]["folder"] = "others"  # whoever begins another account forgets what was spent
+    with pytest.raises(CheckpointError, match=r"budget\.folder"):
+        require_same(comparison(arms=ARMS[1:]).searches)
 
 
 def test_a_run_of_a_version_that_did_not_have_an_option_yet_is_reused(comparison, begun):

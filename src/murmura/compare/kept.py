@@ -23,8 +23,10 @@ from murmura.runs.record import read
 from murmura.units import listing
 
 _RUN = ("engine", "workers", "answer_seconds", "slots", "cache_bytes", "decode_rows", "name", "folder", "chosen_by")
-_SPEED = {f"run.{key}" for key in _RUN}
-"""Options that change no result, or only how the run is called."""
+_IDLE = {*(f"run.{key}" for key in _RUN), "budget.epsilon", "budget.delta"}
+"""Options that change no result, or only how the run is called and how much its owner allows. All of these may change
+in a run that goes on (docs/decisions/0002-what-a-resumed-run-may-change.md)."""
+_TOLD = "tracking."  # how options begin of who is told of it: likewise
 _OF_AN_ARM = ("method.", "model.trainable", "lora.", "training.", "aggregation.", "augment.", "data.kind")
 """How options begin that one arm of a comparison may have and another not; all have the same records and base."""
 _SAME_ARM = {
@@ -156,4 +158,5 @@ def _on_others(job: Job, what: str) -> CheckpointError:
 
 def _deciding(experiment: Experiment) -> dict[str, Any]:
     """The options that an experiment's results depend on, by their full names."""
-    return {key: value for key, value in leaves(experiment.tables()) if key not in _SPEED}
+    every = leaves(experiment.tables())
+    return {key: value for key, value in every if key not in _IDLE and not key.startswith(_TOLD)}
