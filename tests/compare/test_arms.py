@@ -192,7 +192,28 @@ def test_the_same_experiment_twice_is_refused_and_the_same_name_is_numbered(writ
     with pytest.raises(ConfigError, match="'b' is the same experiment as 'a'"):
         load([write(compare={"arms": [{"name": "a"}, {"name": "b"}]})])
     _, found = load([write(compare={"arms": [{}, {"lora": {"rank": 3}}]})])
-    assert names(found) == ["FedAvg (1)", "FedAvg (2)"]
+    assert names(found) == ["FedAvg", "FedAvg (2)"]
+
+
+def test_arms_that_are_there_keep_their_names_and_folders_when_others_come(write):
+    """Else their runs would be made again, and what they spend of an ε be spent again."""
+    arms = [{"method": {"name": "dplora", "epsilon": 8.0}}, {"grid": {"lora.rank": [4, 8]}}]
+    _, before = load([write(compare={"arms": arms})])
+    more = [{"method": {"name": "dplora", "epsilon": 8.0}, "lora": {"rank": 3}}, {"lora": {"rank": 5}}]
+    _, after = load([write(compare={"arms": [*arms, *more]})])
+    assert names(after) == [*names(before), "DP-LoRA ε=8 (2)", "FedAvg"]
+    assert [one.slug for one in after[:3]] == ["DP-LoRA-ε=8", "FedAvg-rank-=-4", "FedAvg-rank-=-8"]
+
+
+def test_arms_of_a_grid_tell_its_values_where_their_titles_do_not(write):
+    both = {"method.beta": [0.0, 0.5], "lora.rank": [4, 8]}
+    arms = [{}, {"method": {"name": "fewfedpit"}, "grid": both}]
+    _, found = load([write(compare={"arms": arms})])
+    told = [f"FewFedPIT β={beta:g}, beta = {beta}, rank = {rank}" for beta in both["method.beta"] for rank in (4, 8)]
+    assert names(found) == ["FedAvg", *told]
+    _, found = load([write(compare={"arms": [{}, {"lora": {"layers": "last 1"}}], "grid": {"lora.rank": [4, 8]}})])
+    of_all = ["FedAvg, rank = 4", "FedAvg, rank = 8"]
+    assert names(found) == [*of_all, *(f"{name} (2)" for name in of_all)]
 
 
 def test_arms_that_promise_and_those_that_do_not_set_as_many_records_apart(write):

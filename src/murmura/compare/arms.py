@@ -110,21 +110,23 @@ def _arms(
     for place, arm in enumerate(listed or [Arm()]):
         told = f"{where}: {COMPARE}.arms, {arm.name or f'number {place + 1}'}" if listed else where
         grid = {**(config.grid if COMPARE in table else {}), **arm.grid}
+        made = []
         for values in product(*grid.values()):
             combination = dict(zip(grid, values, strict=True))
             mine = {**arm.changes, **combination}
             own = _changed(common, {**mine, **changes}, told)
             experiment = Experiment.of(own, where=told if mine else where, base=base)
-            words = ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in combination.items())
             plain = len(config.arms) == 0 and not combination
             name = arm.name or (experiment.run.name if plain and "run" in common else method_of(experiment).title)
-            if words and (arm.name or not listed):
-                name = f"{name}, {words}"
             rates = tuple(config.rates if arm.rates is None else arm.rates) or (experiment.training.lr,)
             if RATE in mine and (arm.rate_of or rates != (experiment.training.lr,)):
                 fix = "Leave it out, or give the arm rates = [ONE], which is taken as it is."
                 raise ConfigError(f"{RATE} is given, and another rate would be taken", where=told, fix=fix)
-            yield Candidate(name, experiment, rates, told, arm.rate_of or "")
+            words = ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in combination.items())
+            made.append((words, Candidate(name, experiment, rates, told, arm.rate_of or "")))
+        titled = listed and not arm.name and len({one.name for _, one in made}) == len(made)  # titles tell them apart
+        for words, one in made:
+            yield one if titled or not words else replace(one, name=f"{one.name}, {words}")
 
 
 def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> None:
@@ -161,12 +163,11 @@ def _named(found: list[Candidate]) -> list[Candidate]:
             what = f"'{one.name}' is the same experiment as '{seen[told].name}'"
             raise ConfigError(what, where=one.file, fix="Remove one, or change what should differ.")
         seen[told] = one
-    counts = Counter(one.name for one in found)
     numbered: Counter[str] = Counter()
     named = []
     for one in found:
-        numbered[one.name] += 1
-        named.append(replace(one, name=f"{one.name} ({numbered[one.name]})") if counts[one.name] > 1 else one)
+        numbered[one.name] += 1  # the first is called as it was before there were others, so that its runs are kept
+        named.append(replace(one, name=f"{one.name} ({numbered[one.name]})") if numbered[one.name] > 1 else one)
     places: dict[str, Candidate] = {}
     for one in named:
         other = places.setdefault(one.slug.casefold(), one)  # some file systems do not tell cases apart
