@@ -159,6 +159,15 @@ def test_what_leaks_is_by_the_attack_that_limits_are_held_against(arms):
     assert replace(arms[0], attacks=weak).leakage.mean == 0.5 and "leakage 0.953" in found.sentences[0]
 
 
+def test_what_leaks_is_told_with_the_wider_interval_and_by_an_audit_where_that_alone_measured_it(tmp_path):
+    """Of three seeds that came to much the same, that over seeds is narrower than what a few records can tell."""
+    seeds = result(tmp_path / "seeds", "seeds", [2.0, 2.1, 2.2], [0.55, 0.56, 0.57])
+    assert "leakage 0.560 (0.510 to 0.610), " in chosen([seeds]).sentences[0]
+    found = audit(rounds={"RMIA": 0.55}, model={"RMIA": 0.52})
+    told = chosen([audited(result(tmp_path / "blind", "blind", [2.0, 2.0]), found, found)], max_leakage=0.6).sentences
+    assert "leakage 0.550 (0.500 to 0.600) by an audit, " in told[0]
+
+
 def test_that_p_is_corrected_for_more_than_in_the_table_is_said(arms):
     told = " ".join(chosen(arms, max_leakage=0.85).sentences)
     assert "Of these p is corrected for all pairs of arms, since the best was picked; intervals are not." in told

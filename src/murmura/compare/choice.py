@@ -9,7 +9,7 @@ from math import isclose
 from murmura.compare.config import Limits
 from murmura.compare.outcome import LEAKAGE, ArmResult, better, compared
 from murmura.measure.figure import GUESSING
-from murmura.measure.statistics import Difference
+from murmura.measure.statistics import Difference, with_ends
 from murmura.privacy.plan import USELESS
 from murmura.report.standing import KNOWN_BEFORE
 from murmura.report.table import unlike
@@ -113,10 +113,20 @@ def _beyond(value: float, limit: float) -> str:
 def described(one: ArmResult) -> str:
     """Utility, leakage by what is the strongest on it, guarantee and bytes of an arm, in a line."""
     assert one.utility is not None
-    name, leaks = one.utility_figure.title.lower(), one.by_strongest.leakage
-    leakage = "not measured" if leaks is None else leaks.words
+    name = one.utility_figure.title.lower()
     promise = "no ε guaranteed" if one.epsilon is None else _promised(one)
-    return f"{name} {one.utility.words}, leakage {leakage}, {promise}, {_travels(one, size(one.bytes))}"
+    return f"{name} {one.utility.words}, leakage {_leakage(one)}, {promise}, {_travels(one, size(one.bytes))}"
+
+
+def _leakage(one: ArmResult) -> str:
+    """What attacks in its runs have found, or where there were none, audits."""
+    attacked = one.by_strongest
+    if attacked.leakage is not None:
+        return with_ends(attacked.leakage.mean, attacked.widest(LEAKAGE))
+    if one.audits:
+        most = max(one.audits, key=lambda audit: audit.auc)
+        return f"{with_ends(most.auc, (most.low, most.high))} by an audit"
+    return "not measured"
 
 
 def _travels(one: ArmResult, many: str) -> str:

@@ -73,7 +73,12 @@ class Estimate:
     @property
     def words(self) -> str:
         """``2.193 (2.150 to 2.236)``."""
-        return decimal(self.mean) + (f" ({' to '.join(map(decimal, self.ends))})" if self.ends else "")
+        return with_ends(self.mean, self.ends)
+
+
+def with_ends(mean: float, ends: tuple[float, float] | None) -> str:
+    """A mean and the ends of its interval, where there is one: ``2.193 (2.150 to 2.236)``."""
+    return decimal(mean) + (f" ({' to '.join(map(decimal, ends))})" if ends else "")
 
 
 def estimate(of: Figure, values: Sequence[float]) -> Estimate:
