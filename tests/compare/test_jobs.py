@@ -12,12 +12,12 @@ import pytest
 
 from murmura.compare import jobs
 from murmura.compare.kept import require_same
-from murmura.errors import INTERRUPTED, MAY_PASS, MISTAKE, CheckpointError
+from murmura.errors import INTERRUPTED, MAY_PASS, MISTAKE, CheckpointError, RunError
 from murmura.experiment.config import Experiment
 from murmura.progress import clock
 from murmura.runs.folder import RunFolder
 from murmura.runs.locks import acquire_run, is_running
-from murmura.runs.names import ANCHOR, CONFIG, NOT_FOR_PUBLICATION
+from murmura.runs.names import ANCHOR, CONFIG, NOT_FOR_PUBLICATION, SUMMARY
 from murmura.runs.record import read
 from tests.augment.public import embedded_pool, public, save_encoder
 from tests.compare.conftest import ARMS, RATES
@@ -39,6 +39,19 @@ def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(compari
     assert found[0] and found[1] == found[0]
     assert any("the time of a run also depends on its arm's place in the file" in told for told in outcome.remarks)
     assert not place.exists()
+
+
+def test_a_run_that_failed_when_its_figures_were_there_is_not_said_to_stand_in_none(comparison):
+    """As where the disk is full, or memory runs out, while its page is made."""
+    one, other = comparison(rates=[], seeds=1).runs({"FedAvg": 3e-4, "private": 3e-4})
+    one.folder.mkdir(parents=True)
+    (one.folder / SUMMARY).touch()
+    failed = [(one, jobs.Ended(1.0, "the disk is full", may_pass=True)), (other, jobs.Ended(1.0, "it broke"))]
+    made = "1 run failed with all figures made, before the rest was written or removed:"
+    with pytest.raises(RunError, match=rf"^{made}\n.*FedAvg-seed0:\nthe disk is full"):
+        jobs.require_done(failed[:1])
+    with pytest.raises(RunError, match=rf"^1 run failed, and stands in no figure; {made}\n(?s:.*)it broke"):
+        jobs.require_done(failed)
 
 
 def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):

@@ -29,6 +29,7 @@ from murmura.runs.locks import is_running
 from murmura.runs.names import NOT_FOR_PUBLICATION, PRIVATE, REPORT, STATES
 from murmura.runs.record import RunRecord, read
 from murmura.training.states import SHARED
+from murmura.units import several
 
 _BESIDE_UTILITY = {"attacks", "attack_records", "uploads", "memorisation", "choices", "benchmarks"}
 """Options of [evaluation] that are about other figures than the utility."""
@@ -356,6 +357,14 @@ def require_done(failed: Sequence[tuple[Job, Ended]], instead: str = "", where: 
     """
     if failed:
         told = "\n".join(f"{job.folder}:\n{ended.problem}" for job, ended in failed)
-        runs = "1 run failed, and stands" if len(failed) == 1 else f"{len(failed)} runs failed, and stand"
-        what = f"{runs} in no figure:\n{told}"
+        done = sum(job.finished for job, _ in failed)
+        what = f"{'; '.join(_failures(len(failed) - done, done))}:\n{told}"
         raise RunError(what, where=str(where) if where else None, fix=f"{_AGAIN} {instead}".strip())
+
+
+def _failures(unfinished: int, finished: int) -> Iterator[str]:
+    """How many runs failed without their figures, and how many with them, as where a disk is full in the end."""
+    if unfinished:
+        yield f"{several(unfinished, 'run')} failed, and stand{'s' * (unfinished == 1)} in no figure"
+    if finished:
+        yield f"{several(finished, 'run')} failed with all figures made, before the rest was written or removed"
