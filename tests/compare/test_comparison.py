@@ -32,7 +32,7 @@ from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet
 from murmura.report.table import table as table_of
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT, REPORT
+from murmura.runs.names import CHOSEN_BY, CONFIG, ENVIRONMENT, REPORT, SUMMARY
 from murmura.runs.record import read
 from murmura.status.status import look
 from murmura.status.view import lines
@@ -481,6 +481,16 @@ def test_an_arm_waits_for_a_run_of_its_search_that_was_ended_from_outside(compar
     outcome = whole.carry_out(1, whole.check())
     assert begun == [f"private-rate{RATES[0]:g}-seed10000", "private-seed0", "control-seed0"]
     assert [one.rate for one in outcome.results] == RATES[:1] * 3
+    # What has finished runs is left out likewise, once more is searched; but what was ended while its page was made is
+    # not waited for.
+    search = whole.folder / "search"
+    (search / f"private-rate{RATES[0]:g}-seed10000" / SUMMARY).unlink()
+    (search / f"FedAvg-rate{RATES[0]:g}-seed10000" / REPORT).unlink()
+    monkeypatch.setattr(jobs, "_run", lambda *_: jobs.Ended(1.0, "It was killed.", from_outside=True))
+    outcome = whole.carry_out(1, whole.check())
+    assert [one.arm for one in outcome.results] == ["FedAvg"]
+    assert outcome.remarks[0] == "Left out, since the search for their rate is not over: private and control."
+    assert sorted(job.arm.name for job, _ in whole._failed) == ["FedAvg", "private"]
 
 
 @pytest.mark.parametrize("times", [1, 2])

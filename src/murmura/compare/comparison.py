@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Outcome:
         choice: what to take under them.
         remarks: what to know before trusting it, in sentences.
         at_once: most runs that have shared the machine with one of those that count.
-        missing: arms without a finished run.
+        missing: arms that are in no figure, without a finished run or while their search is not over.
         linear: of labelled records, the accuracy of a linear model by seed (``murmura.compare.linear``).
     """
 
@@ -164,9 +164,10 @@ class Comparison:
     def _carry_out(self, at_once: int, planned: Mapping[str, Foreseen]) -> Outcome:
         searches = self.searches
         failed = _worked_twice(searches, at_once)
-        waiting = {job.arm.name for job, ended in failed if ended.from_outside}
+        waiting = {job.arm.name for job, ended in failed if ended.from_outside and not job.finished}
         if waiting:
             say(f"{listing(sorted(waiting))}: {_WAITING}")
+        held = {arm.name for arm in self.arms if (arm.rate_of or arm.name) in waiting}
         searched = [arm for arm in self.arms if _is_searched(arm) and arm.name not in waiting]
         found = {arm.name: tried(arm, self._searched(arm)) for arm in searched}
         rates = {arm.name: arm.rates[0] for arm in self.arms if not arm.rate_of and not _is_searched(arm)}
@@ -177,7 +178,7 @@ class Comparison:
         jobs = self.runs(rates)
         require_same(jobs)
         failed += work(jobs, at_once, _told, searches)
-        outcome = self._outcome(jobs, found, planned)
+        outcome = self._outcome(jobs, found, planned, held)
         if outcome is None:
             reference = next(arm for arm in self.arms if arm.name == self.reference)
             others = " | ".join(dict.fromkeys(f"'{job.arm.name}'" for job in jobs if job.finished))
@@ -203,7 +204,7 @@ class Comparison:
 
         Raises:
             CheckpointError: a file cannot be written.
-            RunError: all is written, but some runs had failed and stand in no figure; with what each printed last.
+            RunError: all is written, but some runs had failed; with what each printed last.
         """
         from murmura.compare.files import write  # which stands on this module
 
@@ -239,8 +240,17 @@ class Comparison:
         return self.config.reference or self.arms[0].name
 
     def _outcome(
-        self, jobs: Sequence[Job], found: Mapping[str, tuple[Tried, ...]], planned: Mapping[str, Foreseen]
+        self,
+        jobs: Sequence[Job],
+        found: Mapping[str, tuple[Tried, ...]],
+        planned: Mapping[str, Foreseen],
+        held: Collection[str],
     ) -> Outcome | None:
+        """What finished runs come to; None without one of the reference.
+
+        Args:
+            held: arms that wait for a search, whatever runs they have.
+        """
         results = []
         for arm in self.arms:
             own = [job for job in jobs if job.arm is arm and job.finished]
@@ -274,8 +284,7 @@ class Comparison:
         seeds, limits = self.config.chosen_seeds, self.config.limits
         noted = remarks(results, first.kind, self.config, self.arms)
         missing = [arm.name for arm in self.arms if arm.name not in {one.arm for one in results}]
-        if missing:
-            noted.insert(0, f"Without a finished run, and so in no figure: {listing(missing)}.")
+        noted = [*_left_out(missing, held), *noted]
         every = [run for one in results for run in one.runs.values()]
         if (at_once := shared(self.folder, every)) > 1:
             noted.append(f"Up to {at_once} runs shared the machine, and took longer than they do alone.")
@@ -289,6 +298,14 @@ class Comparison:
         return Outcome(
             self.config.name, results, reference, first.kind, seeds, limits, choice, noted, at_once, missing, simple
         )
+
+
+def _left_out(missing: Sequence[str], held: Collection[str]) -> Iterator[str]:
+    """Which arms are in no figure, and why."""
+    if waiting := [arm for arm in missing if arm in held]:
+        yield f"Left out, since the search for their rate is not over: {listing(waiting)}."
+    if others := [arm for arm in missing if arm not in held]:
+        yield f"Without a finished run, and so in no figure: {listing(others)}."
 
 
 def _is_searched(arm: Candidate) -> bool:
