@@ -70,6 +70,25 @@ def test_a_grid_is_an_arm_for_every_combination(write):
     assert names(found) == ["FedAvg, rank = 2", "FedAvg, rank = 4"]
 
 
+@pytest.mark.parametrize(
+    ("grid", "arm", "told"),
+    [
+        ({"lora.rank": [2, 4]}, {"lora": {"rank": 8}}, "lora.rank"),
+        ({}, {"method": {"name": "fewfedpit", "beta": 0.3}, "grid": {"method.beta": [0.0, 0.5]}}, "method.beta"),
+        ({"aggregation.server": ["fedadam"]}, {"aggregation": {"server": {"lr": 1e-2}}}, "aggregation.server"),
+    ],
+)
+def test_a_grid_over_what_an_arm_says_itself_is_refused(write, grid, arm, told):
+    with pytest.raises(ConfigError, match=rf"arms, mine: {told} is given, and a grid.*grid = .*{told}.* = \[ONE\]"):
+        load([write(compare={"grid": grid, "arms": [{"name": "mine"} | arm]})])
+
+
+def test_an_arm_s_own_grid_wins_over_that_of_all(write):
+    arms = [{"name": "FedAvg"}, {"name": "wide", "grid": {"lora.rank": [8]}}]
+    _, found = load([write(compare={"grid": {"lora.rank": [2, 4]}, "arms": arms})])
+    assert [one.experiment.lora.rank for one in found] == [2, 4, 8]
+
+
 def test_folders_of_an_arm_with_a_long_name_can_be_made(write):
     name = "方法" * 80
     _, [one] = load([write(compare={"arms": [{"name": name}]})])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from murmura.compare.config import RATE, Arm, CompareConfig
-from murmura.config import shown
+from murmura.config import leaves, shown
 from murmura.errors import ConfigError
 from murmura.experiment.config import COMPARE, Experiment, override, read_table
 from murmura.experiment.validate import method_of
@@ -110,6 +110,7 @@ def _arms(
     for place, arm in enumerate(listed or [Arm()]):
         told = f"{where}: {COMPARE}.arms, {arm.name or f'number {place + 1}'}" if listed else where
         grid = {**(config.grid if COMPARE in table else {}), **arm.grid}
+        _require_said_once(arm, grid, told)
         made = []
         for values in product(*grid.values()):
             combination = dict(zip(grid, values, strict=True))
@@ -127,6 +128,16 @@ def _arms(
         titled = listed and not arm.name and len({one.name for _, one in made}) == len(made)  # titles tell them apart
         for words, one in made:
             yield one if titled or not words else replace(one, name=f"{one.name}, {words}")
+
+
+def _require_said_once(arm: Arm, grid: Mapping[str, Any], where: str) -> None:
+    """Refuse a grid over what an arm says itself, which would be passed over."""
+    given = [key for key, _ in leaves(arm.changes)]
+    for key in grid:
+        if any(own == key or own.startswith(f"{key}.") for own in given):
+            what = f"{key} is given, and a grid would put its own values in place of that"
+            fix = f'Leave it out. Where [compare.grid] has it, give the arm grid = {{ "{key}" = [ONE] }}, which wins.'
+            raise ConfigError(what, where=where, fix=fix)
 
 
 def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> None:
