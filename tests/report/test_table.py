@@ -241,6 +241,15 @@ def test_runs_of_two_arms_that_end_at_the_same_options_are_two_rows(tmp_path):
     assert all(f'<span>{arm} <span class="sub">mean ± sd of 2 seeds' in page for arm in ("wide", "control"))
 
 
+def test_runs_of_one_arm_share_a_row_however_they_were_carried_out(tmp_path):
+    """As where seeds were added later, with a tracker or other slots."""
+    more = ["", "", '[tracking]\nproject = "clinic"\n']
+    labels = {write_run(tmp_path / f"s{seed}", seed=seed, more=own): "wide" for seed, own in enumerate(more)}
+    [row] = report.table(read_all(list(labels)), labels)
+    assert (row.label, [run.seed for run in row.runs]) == ("wide", [0, 1, 2])
+    assert [len(row.runs) for row in report.table(read_all(list(labels)))] == [2, 1]
+
+
 def test_equal_names_in_different_folders_are_told_apart(tmp_path):
     rows = rows_of(write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run"))
     assert [row.label for row in rows] == [f"FedAvg ({tmp_path / name / 'run'})" for name in "xy"]

@@ -203,19 +203,20 @@ def table(records: Sequence[RunRecord], labels: Mapping[Path, str] | None = None
     """Rows in the order of the runs; finished runs of one method with different seeds share a row.
 
     Runs share a row only if their experiments are the same in all but seed, name, folder and what they were chosen by,
-    if what they are measured on is the same where no seed draws it, and if their seeds are known and all different:
-    else a mean would hide what differs.
+    or their labels are, if what they are measured on is the same where no seed draws it, and if their seeds are known
+    and all different: else a mean would hide what differs.
 
     Args:
-        labels: by the folder of a run what its row is called, where something else than its options says so; runs of
-            two rows are kept apart by it.
+        labels: by the folder of a run what its row is called, where something else than its options says so, and which
+            runs share it.
     """
     labels = labels or {}
     groups: dict[object, list[RunRecord]] = {}
     for position, run in enumerate(records):
         alone = not run.finished or run.seed is None
         sites = None if run.sites is None else len(run.sites)
-        alike = (labels.get(run.folder), run.label, _settings(run), _measured_on(run), sites, run.last.number)
+        same = labels[run.folder] if run.folder in labels else _settings(run)
+        alike = (same, run.label, _measured_on(run), sites, run.last.number)
         groups.setdefault(position if alone else repr(alike), []).append(run)
     members: list[tuple[RunRecord, ...]] = []
     for group in groups.values():
