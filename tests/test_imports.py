@@ -53,6 +53,7 @@ ORDER = (
         "precision",
         "registry",
         "units",
+        "words",
         "errors",
     ),
 )

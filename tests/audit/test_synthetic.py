@@ -47,6 +47,13 @@ def test_a_copied_record_stands_out():
     assert found.near[-1] == 1.0
 
 
+def test_a_copied_record_stands_out_in_every_script():
+    own, others = ["每日饭后服药", "皮肤上的皮疹"], ["Принимать раз в день", "यह दवा दिन में दो बार लें"]
+    for first, second in ((own, others), (others, own)):
+        found, near = synthetic("texts", ["nothing of it", first[1]], first, second, Stream(0))
+        assert near == [0.0, 1.0] and found.near[-1] == 1.0 and found.others_rouge == 0.0
+
+
 def test_of_a_record_all_the_wording_counts():
     assert record_text(Instruction("explain", "the letter", "rest")) == "explain the letter\nrest"
     assert record_text(Labelled("rash", "bad")) == record_text(Document("rash")) == "rash"

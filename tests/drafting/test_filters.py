@@ -56,8 +56,10 @@ def test_similar_is_rouge_l_above_the_threshold():
     assert "a b c d e f g x y w" in similar
 
 
-def test_a_copy_in_a_script_without_rouge_tokens_is_similar():
+def test_a_copy_in_another_script_is_similar():
     assert "请解释  新剂量" in Similar(["请解释 新剂量"], 0.7)
+    assert "请您解释这新剂量" in Similar(["请解释 新剂量"], 0.7)
+    assert "🙂 🙃" in Similar(["🙂  🙃"], 0.7)
     assert "请解释检查结果" not in Similar(["请解释 新剂量"], 0.7)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from murmura.errors import DataError
 from murmura.measure.text import References, answer_words, distinct, rouge_l, token_f1, tokens
+from murmura.words import apart
 
 # Few words, so that texts have much in common; any separator; and any text at all.
 words = st.lists(
@@ -20,19 +21,49 @@ words = st.lists(
 texts = st.one_of(words.map(" ".join), st.text(max_size=60), st.text("aAbB0 .\n\u00e9\u212a\u0130", max_size=40))
 
 
+class Ours:
+    """Our tokens, for `rouge_score`."""
+
+    tokenize = staticmethod(tokens)
+
+
 def oracle(candidate: str, reference: str) -> float:
+    """`rouge_score` with its own tokens where these are all that there is, else with ours."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"], use_stemmer=False).score(reference, candidate)["rougeL"].fmeasure
+    own = None if (candidate + reference).isascii() else Ours()
+    return RougeScorer(["rougeL"], use_stemmer=False, tokenizer=own).score(reference, candidate)["rougeL"].fmeasure
 
 
 @settings(deadline=None)
 @given(texts)
 @example("İstanbul \u212aelvin ſ ２ \ud800 e\u0301té")  # letters whose lower case is ASCII, wholly or in part
 def test_tokens(text: str) -> None:
+    """Those of `rouge_score`, and between them others, of other letters."""
     from rouge_score.tokenize import tokenize
 
-    assert tokens(text) == tokenize(text, None)
+    assert [token for token in tokens(text) if token.isascii()] == tokenize(text, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Принимать 2 раза в день.", ["принимать", "2", "раза", "в", "день"]),
+        ("Λήψη με νερό", ["λήψη", "με", "νερό"]),
+        ("تناول الدواء، مرتين", ["تناول", "الدواء", "مرتين"]),
+        ("दवा दिन में दो बार।", ["दवा", "दिन", "में", "दो", "बार"]),
+        ("하루 두 번", ["하루", "두", "번"]),
+        ("每日2次，饭后。", ["每", "日", "2", "次", "饭", "后"]),
+        ("1日2回飲む", ["1", "日", "2", "回", "飲", "む"]),
+        ("กินยา", ["ก", "น", "ย", "า"]),
+        ("café naïve", ["caf", "é", "na", "ï", "ve"]),
+        ("🙂 – _", []),
+    ],
+)
+def test_tokens_of_other_scripts(text: str, found: list[str]) -> None:
+    """Words where these stand apart, else letters."""
+    assert tokens(text) == found
+    assert rouge_l(text, f"{text} {text}") == pytest.approx(2 / 3 if found else 0)
 
 
 @settings(deadline=None)
@@ -136,16 +167,18 @@ def squad_f1(prediction: str, truth: str) -> float:
 @example("the", "")
 @example("the", "dose")
 def test_token_f1_is_that_of_squad(answer: str, reference: str) -> None:
-    assert token_f1(answer, reference) == pytest.approx(squad_f1(answer, reference))
+    assert token_f1(answer, reference) == pytest.approx(squad_f1(apart(answer), apart(reference)))
     if answer_words(answer) and answer_words(reference):  # SQuAD 1.1, as another library has it
         metrics = pytest.importorskip("lm_eval.tasks.qasper.metrics")
-        assert token_f1(answer, reference) == pytest.approx(metrics.f1_abstractive([answer], [reference]))
+        assert token_f1(answer, reference) == pytest.approx(metrics.f1_abstractive([apart(answer)], [apart(reference)]))
     assert token_f1(answer, reference) == token_f1(reference, answer)
 
 
 def test_token_f1_by_hand() -> None:
     """Of three words and two, one in common: 2 · (1/3) · (1/2) / (1/3 + 1/2)."""
     assert token_f1("An aspirin, taken daily!", "aspirin weekly") == pytest.approx(0.4)
+    assert token_f1("每日三次", "三次") == pytest.approx(2 / 3)
+    assert token_f1("Дважды в день", "в день") == pytest.approx(0.8)
 
 
 SENTENCES = st.lists(st.sampled_from(["dose", "skin", "rash"]), max_size=6).map(" ".join)
@@ -155,7 +188,8 @@ def test_distinct_by_hand() -> None:
     """Three different words and two different pairs, of five words."""
     assert distinct(["the dose the dose", "rash"], 1) == 3 / 5
     assert distinct(["the dose the dose", "rash"], 2) == 2 / 5
-    assert distinct([], 1) == distinct(["薬"], 2) == 0
+    assert distinct([], 1) == distinct(["?!"], 2) == 0
+    assert distinct(["每日每日"], 1) == 2 / 4
 
 
 @given(st.lists(SENTENCES, max_size=5), st.integers(1, 3))

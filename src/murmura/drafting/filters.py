@@ -60,7 +60,7 @@ class Similar:
     """Texts that a new one must not resemble: ROUGE-L F1 above a threshold (Zhang et al. 2024), or equal but for
     white space.
 
-    ROUGE-L has words in Latin letters only; equality also catches a copy in another script.
+    Equality also catches a copy of a text that holds no letters.
     """
 
     def __init__(self, texts: Iterable[str], threshold: float) -> None:

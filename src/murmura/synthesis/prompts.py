@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from murmura.data import templates
 from murmura.data.records import Instruction
 from murmura.generation.loops import complete_sentences
+from murmura.words import apart
 
 PARAPHRASE = "Document: {text}\nParaphrase of the document:"
 """After Utpala et al. 2023 (DP-Prompt)."""
@@ -34,11 +34,6 @@ STOP = (f"\n{_HEADER}",)
 
 FEWEST_WORDS = 4
 """Of a text."""
-_ALONE = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
-    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Japanese, Chinese
-)
-_WORD = re.compile(f"[{_ALONE}]|[^\\s{_ALONE}]+")
 _LONGEST = 1000  # characters of a seed that are shown, so that a prompt fits a context of about a thousand tokens
 
 
@@ -124,7 +119,7 @@ def mended(text: str) -> str:
 
 def count_words(text: str) -> int:
     """How many words there are between spaces; in scripts that have none, each letter counts as one."""
-    return len(_WORD.findall(text))
+    return len(apart(text).split())
 
 
 def one_line(text: str) -> str:
