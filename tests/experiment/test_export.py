@@ -54,6 +54,12 @@ def test_an_adapter_stands_alone(folder, tmp_path, llama_folder):
     ids = tokenizer("the patient asks", return_tensors="pt")["input_ids"]
     model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama_folder), made)
     assert torch.allclose(logits(model, ids), ours(folder, ids), atol=1e-5)
+    for file in (folder / "adapter").iterdir():
+        file.chmod(0o444)
+    (folder / "adapter").chmod(0o555)  # as of a run that was put where nobody changes it
+    again = export(folder, made, "adapter", overwrite=True)
+    assert all(path.stat().st_mode & 0o200 for path in (again, *again.iterdir()))
+    (folder / "adapter").chmod(0o755)
 
 
 @pytest.mark.parametrize(("precision", "close"), [("float32", 1e-4), ("bfloat16", 0.2)])

@@ -118,7 +118,8 @@ def export(
             elif form == "merged":
                 _merge(experiment, folder, source, draft, whole)
             else:
-                shutil.copytree(source, draft, dirs_exist_ok=True)
+                for file in filter(Path.is_file, source.iterdir()):
+                    shutil.copyfile(file, draft / file.name)  # without its rights: a run may be read-only
             (draft / CARD).write_text(card, encoding="utf-8")
             if site is not None:
                 atomic.make_private(draft)  # as the site's own folder is
