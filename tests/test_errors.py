@@ -11,9 +11,11 @@ from murmura.errors import (
     CheckpointError,
     ConfigError,
     DataError,
+    ModelError,
     MurmuraError,
     RefusedError,
     RunError,
+    as_os_errors,
     explaining,
     may_pass,
     nearest,
@@ -124,6 +126,16 @@ def test_an_error_passes_as_what_it_comes_of_does_in_whatever_words(hidden):
             except CheckpointError as error:
                 raise DataError("there is nothing") from (None if hidden else error)
         assert may_pass(told.value) == passes
+
+
+def test_what_the_system_refuses_to_a_library_in_rust_is_an_error_of_the_system():
+    with pytest.raises(OSError, match="No space left") as told, as_os_errors():
+        raise Exception("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert told.value.errno == errno.ENOSPC and may_pass(told.value)
+    for other in (Exception("no token"), ModelError("it cannot be loaded: No such file (os error 2)")):
+        with pytest.raises(type(other)) as kept, as_os_errors():
+            raise other
+        assert kept.value is other
 
 
 def test_what_the_system_refuses_is_told_with_the_place_and_what_to_do():

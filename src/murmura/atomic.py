@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from murmura.errors import as_os_errors
+
 LEFT_BEHIND = ".*.partial"
 """What drafts of killed processes are called, files and folders."""
 
@@ -68,7 +70,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)
-        yield draft
+        with as_os_errors():
+            yield draft
         sync_all(draft)
         if path.exists():
             path.rename(before)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import SequenceMatcher
@@ -172,6 +174,24 @@ def unforeseen(error: OSError) -> MurmuraError:
     if error.filename is None:
         return MurmuraError(why, fix=told)
     return MurmuraError(f"cannot be used ({why})", where=str(error.filename), fix=told)
+
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as Rust ends what it says of the system
+
+
+@contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Raise as ``OSError`` what the system refuses to libraries in Rust, which raise errors of their own for it, or a
+    plain ``Exception``."""
+    try:
+        yield
+    except MurmuraError:
+        raise
+    except Exception as error:
+        told = _OS_ERROR.search(str(error))
+        if told is None:
+            raise
+        raise OSError(int(told[1]), os.strerror(int(told[1]))) from error
 
 
 @contextmanager

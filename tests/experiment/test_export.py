@@ -11,12 +11,12 @@ import torch
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from typer.testing import CliRunner
 
 from murmura import runs
 from murmura.cli import app
-from murmura.errors import CheckpointError, ConfigError, ModelError
+from murmura.errors import CheckpointError, ConfigError, ModelError, may_pass
 from murmura.experiment import export as exporting
 from murmura.experiment.export import export
 from murmura.experiment.run import run
@@ -370,16 +370,17 @@ def test_a_place_that_cannot_be_written_is_told(folder, tmp_path):
     assert (tmp_path / "file").read_text() == "keep"
 
 
-def test_weights_that_a_disk_has_no_room_for_are_told(folder, tmp_path, monkeypatch):
-    """Whoever writes them raises an error of its own."""
+def test_what_a_disk_has_no_room_for_is_told(folder, tmp_path, monkeypatch):
+    """Libraries that write weights and tokenizers raise errors of their own."""
+    for writer, error in ((PreTrainedTokenizerBase, Exception), (PreTrainedModel, SafetensorError)):
 
-    def full(*_, **__):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        def full(*_, error=error, **__):
+            raise error("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(PreTrainedModel, "save_pretrained", full)
-    with pytest.raises(CheckpointError, match=r"cannot be written.*No space left"):
-        export(folder, tmp_path / "whole", "merged")
-    assert not (tmp_path / "whole").exists()
+        monkeypatch.setattr(writer, "save_pretrained", full)
+        with pytest.raises(CheckpointError, match=r"cannot be written.*No space left.*Free some space") as told:
+            export(folder, tmp_path / "whole", "merged")
+        assert may_pass(told.value) and not (tmp_path / "whole").exists()
 
 
 def test_a_model_with_canaries_is_not_for_release(make, tmp_path, llama_folder):

