@@ -1,5 +1,7 @@
 """The resident model with an adapter against the harness's own model of peft and transformers."""
 
+import copy
+
 import pytest
 import torch
 
@@ -10,9 +12,11 @@ from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 from peft import PeftModel
 
+from murmura.data.templates import template
 from murmura.errors import RunError
 from murmura.measure.harness.resident import Request, ResidentModel
 from murmura.measure.harness.tasks import load
+from murmura.tasks.instruction import InstructionReading
 from murmura.training.adapter import load_peft, save_peft
 from murmura.training.config import LoraSpec
 from tests.conftest import make_gpt2, make_llama, restless
@@ -112,3 +116,20 @@ def test_the_runs_template_stands_around_a_question(pair):
     assert asked.startswith("<|im_start|>user\nwhich dose") and asked.endswith("assistant\n")
     begun = [{"role": "user", "content": "which dose"}, {"role": "assistant", "content": "It is"}]
     assert model.apply_chat_template(begun, add_generation_prompt=False) == asked + "It is"
+
+
+def test_in_a_template_an_option_is_tokenised_apart_from_the_header(tokenizer):
+    known = copy.deepcopy(tokenizer)
+    known.add_tokens(":A")  # which the header's end and the option would be together
+    base = restless(make_llama(known))
+    bench = make_workbench(known, model=copy.deepcopy(base))
+    bench.reading = InstructionReading(template("alpaca", known), known, 96)
+    asked = ResidentModel(bench, bench.origin).apply_chat_template([{"role": "user", "content": "which dose"}])
+    pairs = requests("loglikelihood", [(asked, "A"), (asked, "B")])
+    with torch.no_grad():
+        logs = base(torch.tensor([known.encode(asked)])).logits[0, -1].float().log_softmax(-1)
+    found = ResidentModel(bench, bench.origin, templated=True).loglikelihood(pairs)
+    expected = [logs[known.convert_tokens_to_ids(option)].item() for option in "AB"]
+    assert [value for value, _ in found] == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(RunError, match="has no token of its own"):
+        ResidentModel(bench, bench.origin).loglikelihood(pairs)

@@ -1,8 +1,8 @@
 """The resident model with one adapter, as lm-evaluation-harness asks for a model.
 
-It sees what the harness's own ``HFLM`` sees: the same ids, cut from the left where they do not fit the model (but for
-one token, see ``max_length``). What differs is what computes: the bank, with whichever adapter, many requests in one
-batch.
+It sees what the harness's own ``HFLM`` sees: the same ids (but for options in a template, see ``_encode_pair``), cut
+from the left where they do not fit the model (but for one token, see ``max_length``). What differs is what computes:
+the bank, with whichever adapter, many requests in one batch.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ class ResidentModel(TemplateLM):
     Args:
         runtime: with the model.
         adapter: that is active.
+        templated: questions are asked in the run's template.
     """
 
-    def __init__(self, runtime: ModelRuntime, adapter: State) -> None:
+    def __init__(self, runtime: ModelRuntime, adapter: State, *, templated: bool = False) -> None:
         super().__init__()
         self.runtime, self.adapter, self.tokenizer = runtime, adapter, runtime.tokenizer
+        self._templated = templated
 
     @property
     def max_length(self) -> int:
@@ -83,6 +85,13 @@ class ResidentModel(TemplateLM):
         question = "\n\n".join(message["content"] for message in asked)
         return self.runtime.template.prompt(Instruction(question)) + begun
 
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """The ids of both. What follows right on the template's header is tokenised apart, as in training: together
+        the end of the header and a short answer may be one token."""
+        if self._templated and context.endswith(self.runtime.template.response_prefix):
+            return self.tok_encode(context), self.tok_encode(continuation, add_special_tokens=False)
+        return super()._encode_pair(context, continuation)
+
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
         """Sum of log-probabilities in nats of each continuation, and whether greedy writing gives it."""
         return super().loglikelihood(requests, disable_tqdm=True)
@@ -96,6 +105,9 @@ class ResidentModel(TemplateLM):
 
     def _fitted(self, context: list[int], continuation: list[int]) -> Tokenised:
         """Both, without the context's beginning where they are too long."""
+        if not continuation:
+            what = "a text to be judged has no token of its own behind its question, and would be certain"
+            raise RunError(what, where="evaluation.benchmarks.tasks", fix="Leave the task out.")
         if len(continuation) > self.max_length:
             what = f"a text of {len(continuation)} tokens is to be judged, and the model reads {self.max_length}"
             raise RunError(what, where="evaluation.benchmarks.tasks", fix="Leave the task out.")

@@ -103,7 +103,7 @@ class HarnessSet:
         for task in self.each.values():  # the same answered questions for every adapter, in every round
             task.set_fewshot_seed(seed=_SEED)
         found = evaluate(
-            ResidentModel(runtime, adapter),
+            ResidentModel(runtime, adapter, templated=self.form == "template"),
             {"tasks": self.each, "groups": {}, "group_map": {}},
             limit=self.limit,
             bootstrap_iters=0,
