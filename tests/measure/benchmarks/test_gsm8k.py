@@ -28,6 +28,13 @@ COLUMNS = {"instruction": "question", "input": "input", "output": "answer"}
         ("#### .5", "0.5"),
         ("####8.", "8"),
         ("#### 8\nQuestion: What are 2 + 2?\n#### 4", "8"),  # a model that goes on asking itself
+        ("#### Step 1: Eggs\n16 - 7 = 9\n#### Step 2\n9 * 2\n#### 18", "18"),  # headings
+        ("#### Step 1\n3 + 4.\nThe answer is 7. It took 1 step.", "7"),
+        ("#### Step 1\n3 + 4 = 7", "7"),
+        ("##### Sum: 18\n##### **18**\n3 steps", "18"),
+        ("#### : **\\$18** a day, in 2 days 36", "18"),
+        ("#### so #### 8, of 9", "8"),
+        ("####\n8 of 9", "9"),
         ("#### about\nThe answer is 7.", "7"),  # no number behind the mark
         ("The answer is 42.", "42"),
         ("So the final answer is: **42**.", "42"),
@@ -95,7 +102,7 @@ def test_a_question_is_asked_in_two_forms():
     assert benchmark.instruction(question) == Instruction("How many?", "Of 3.")  # without the solution
 
 
-@pytest.mark.parametrize("output", ["42", "The answer is 42", "#### none"])
+@pytest.mark.parametrize("output", ["42", "The answer is 42", "#### none", "#### Step 1\n42"])
 def test_a_solution_without_its_number_is_bad(output):
     with pytest.raises(BadValueError, match="'answer' has no line with '####' and a number") as caught:
         GSM8K(GSM8KConfig(file="x")).checked(Instruction("how many", "", output), COLUMNS)

@@ -15,25 +15,30 @@ from murmura.measure.figure import SHARE, Drawn, Figure
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w.)])[-−](?=[$€£.0-9]))?[$€£]?\s?(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 )
-_MARKED = re.compile(r"####(?P<rest>[^\n]*)")
+_MARKED = re.compile(r"#{4,}(?:[^\S\n]|[*:$€£\\])*(?=(?P<rest>[^\n]*))")
 _SAID = re.compile(r"\banswer\s+is\b:?(?P<rest>[^\n]*)", re.IGNORECASE)
 
 
 def final_number(answer: str) -> Decimal | None:
     """The number that an answer comes to, or None where it holds no number.
 
-    It is the first number behind the first ``####``, as in GSM8K's own solutions; else the first one behind the first
-    "answer is" on its line, as solutions of MathInstruct end; else the last number of all. Signs of currency, commas
-    between thousands and what follows the number are passed over: "$1,200.00 a day." is 1200. A minus belongs to the
-    number only where no space parts them: "7 - 5" ends in 5, and the item "- 18" of a list is 18.
+    It is the number right behind the first ``####`` that has one there, as in GSM8K's own solutions and unlike the
+    heading "#### Step 1"; else the first one behind the first "answer is" on its line, as solutions of MathInstruct
+    end; else the last number of all. Signs of currency, commas between thousands and what follows the number are passed
+    over: "$1,200.00 a day." is 1200. A minus belongs to the number only where no space parts them: "7 - 5" ends in 5,
+    and the item "- 18" of a list is 18.
     """
-    for marker in (_MARKED, _SAID):
-        for found in marker.finditer(answer):
-            number = _NUMBER.search(found["rest"])
-            if number:
-                return _value(number)
+    if number := _marked(answer):
+        return _value(number)
+    for found in _SAID.finditer(answer):
+        if number := _NUMBER.search(found["rest"]):
+            return _value(number)
     numbers = list(_NUMBER.finditer(answer))
     return _value(numbers[-1]) if numbers else None
+
+
+def _marked(answer: str) -> re.Match[str] | None:
+    return next(filter(None, (_NUMBER.match(found["rest"]) for found in _MARKED.finditer(answer))), None)
 
 
 def _value(number: re.Match[str]) -> Decimal:
@@ -78,8 +83,7 @@ class GSM8K(Benchmark[GSM8KConfig]):
         )
 
     def checked(self, question: Instruction, columns: Mapping[str, str]) -> Instruction:
-        marked = _MARKED.search(question.output)
-        if not marked or not _NUMBER.search(marked["rest"]):
+        if not _marked(question.output):
             raise BadValueError(
                 f"'{columns['output']}' has no line with '####' and a number",
                 "Its last line is the right number: '#### 42'",
