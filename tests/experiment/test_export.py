@@ -5,6 +5,7 @@ import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,6 +126,15 @@ def test_a_base_whose_settings_for_writing_contradict_one_another_is_handed_over
     where = run(make(**LEARNT, model={"name": str(base), "trainable": trainable})).folder
     made = export(where, tmp_path / "whole", "merged")
     assert AutoModelForCausalLM.from_pretrained(made).generation_config.temperature == 0.7
+
+
+def test_no_adapter_is_merged_into_a_base_that_is_published_quantised(tmp_path, monkeypatch):
+    """transformers casts no such model, and would say so when all is merged."""
+    known = SimpleNamespace(model=SimpleNamespace(trainable="adapter", name="base"), model_task="causal")
+    quantised = SimpleNamespace(model=SimpleNamespace(is_quantized=True))
+    monkeypatch.setattr(exporting.models, "load", lambda *_: quantised)
+    with pytest.raises(ConfigError, match=r"^base: .*published quantised.* Export it with --adapter\.$"):
+        exporting._merge(known, None, tmp_path, tmp_path / "whole", "float32")
 
 
 def test_a_precision_is_for_a_whole_model(folder, tmp_path):

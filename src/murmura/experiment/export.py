@@ -203,6 +203,9 @@ def _merge(experiment: Experiment, folder: RunFolder, source: Path, place: Path,
     whole = experiment.model.trainable == "all"
     name = str(source) if whole else experiment.model.name
     model = models.load(name, experiment.model_task, "float32", "cpu", None).model
+    if getattr(model, "is_quantized", False):
+        what = "the base model is published quantised, and no adapter is merged into such weights"
+        raise ConfigError(what, where=name, fix="Export it with --adapter.")
     with quiet():
         if not whole:
             require_same_base(folder, experiment)
