@@ -122,10 +122,15 @@ def test_a_base_whose_settings_for_writing_contradict_one_another_is_handed_over
 ):
     """Sampling is set, and nothing says to sample: as some models are published, and as transformers warns about."""
     base = shutil.copytree(llama_folder, tmp_path / "base")
-    (base / "generation_config.json").write_text('{"eos_token_id": 2, "temperature": 0.7}')
+    (base / "generation_config.json").write_text('{"eos_token_id": 0, "temperature": 0.7}')
     where = run(make(**LEARNT, model={"name": str(base), "trainable": trainable})).folder
     made = export(where, tmp_path / "whole", "merged")
-    assert AutoModelForCausalLM.from_pretrained(made).generation_config.temperature == 0.7
+    for place in (made, *([where / "model"] if trainable == "all" else [])):
+        given = AutoModelForCausalLM.from_pretrained(place).generation_config
+        # It ends with the tokenizer's token, too, with which it was trained to.
+        assert given.temperature == 0.7 and given.eos_token_id == [0, 2]
+    left = where / ("model" if trainable == "all" else "adapter")
+    assert "max_new_tokens=128, eos_token_id=[0, 2])" in (left / "README.md").read_text()
 
 
 def test_no_adapter_is_merged_into_a_base_that_is_published_quantised(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from murmura.experiment.canaries import WHY_NOT, has_learnt, is_marked
 from murmura.experiment.config import Experiment
 from murmura.experiment.inputs import require_same_base
 from murmura.experiment.trained import finished, model_of
-from murmura.federation.adapter_folder import as_readable_as_config, given_as
+from murmura.federation.adapter_folder import as_readable_as_config, given_as, name_ends
 from murmura.methods import section
 from murmura.models.quiet import quiet
 from murmura.report.card import run_card
@@ -213,7 +213,9 @@ def _merge(experiment: Experiment, folder: RunFolder, source: Path, place: Path,
             model = PeftModel.from_pretrained(model, str(source)).merge_and_unload()
         model.to(getattr(torch, precision)).save_pretrained(place)
         as_readable_as_config(place)
-        AutoTokenizer.from_pretrained(source).save_pretrained(place)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        name_ends(place, model, tokenizer)
+        tokenizer.save_pretrained(place)
 
 
 def _untie(model: Any, source: Path) -> None:

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from murmura.generation.ending import end_tokens
 from murmura.models.quiet import quiet
 from murmura.runs.card import CARD, TAG
 from murmura.training.adapter import State, fold, save_peft
@@ -28,7 +29,8 @@ _BEGUN = """\
 prompt = tokenizer("It was", return_tensors="pt")
 """
 _WRITTEN = """\
-answer = model.generate(**prompt, max_new_tokens=128)[0, prompt["input_ids"].shape[1] :]
+written = model.generate(**prompt, max_new_tokens=128, eos_token_id=ENDS)
+answer = written[0, prompt["input_ids"].shape[1] :]
 print(tokenizer.decode(answer, skip_special_tokens=True))
 """
 _LLAMA = """\
@@ -84,6 +86,7 @@ def leave_model(folder: Path, state: State, runtime: ModelRuntime, told: str) ->
     with quiet():
         runtime.bank.model.save_pretrained(folder)
     as_readable_as_config(folder)
+    name_ends(folder, runtime.bank.model, runtime.tokenizer)
     _leave(folder, runtime, told, "whole")
 
 
@@ -92,6 +95,16 @@ def as_readable_as_config(folder: Path) -> None:
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(mode)
+
+
+def name_ends(folder: Path, model: Any, tokenizer: Any) -> None:
+    """Name all tokens that end a text where others than Murmura look for them: a base's own may lack the tokenizer's,
+    with which training ends. In the file, since transformers saves no changed settings that contradict one another."""
+    place = folder / "generation_config.json"
+    if place.is_file():  # a model that fills in blanks has none
+        settings = json.loads(place.read_text(encoding="utf-8"))
+        settings["eos_token_id"] = sorted(end_tokens(model, tokenizer))
+        place.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _leave(folder: Path, runtime: ModelRuntime, told: str, part: str) -> None:
@@ -145,7 +158,10 @@ def _snippet(runtime: ModelRuntime, part: str) -> str:
     """How to load it, and to ask it something; it runs as it is in the folder."""
     auto = "AutoModelForCausalLM" if runtime.bank.head.is_decoder else "AutoModelForMaskedLM"
     adapts, reading = part == "adapter", runtime.reading
-    use = "" if reading.cloze else (_ASKED if reading.template else _BEGUN) + _WRITTEN
+    use = ""
+    if reading.cloze is None:
+        ends = sorted(end_tokens(runtime.bank.model, runtime.tokenizer))
+        use = (_ASKED if reading.template else _BEGUN) + _WRITTEN.replace("ENDS", str(ends))
     return (
         ("from peft import PeftModel\n" if adapts else "")
         + f"from transformers import {auto}, AutoTokenizer\n\n"
