@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from murmura.harmless import harmless
+from murmura.harmless import harmless, printable
 
 
 @given(st.text(st.characters()))  # halves of pairs of surrogates, too
@@ -15,6 +15,10 @@ def test_any_text_becomes_one_line_that_can_be_written_and_shown(text):
 def test_what_can_be_read_stays_as_it_is():
     assert harmless("Zürich: ε ≤ 8, 'a\\b'") == "Zürich: ε ≤ 8, 'a\\b'"
     assert harmless("a\nRound 3\x1b[2J\u202e") == "a\\nRound 3\\x1b[2J\\u202e"
+
+
+def test_of_a_line_that_is_no_message_nothing_is_left_out():
+    assert printable("x" * 10**4 + "\x1b") == "x" * 10**4 + "\\x1b"
 
 
 def test_of_a_long_text_beginning_and_end_stay():

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from murmura.cli.of_run import Run, Site
+from murmura.harmless import printable
 
 
 def chat(
@@ -46,7 +47,12 @@ def chat(
             console.print(Text(f"> {line.strip()}", style="bold"))
         wide = max(30, console.width // 2 - 2)
         panels = [
-            Panel(Text(one.text.strip() + ("" if one.finished else " …")), title=title, width=wide)
+            Panel(Text(_shown(one.text) + ("" if one.finished else " …")), title=title, width=wide)
             for title, one in (("before", before), ("after", after))
         ]
         console.print(Columns(panels, padding=0))
+
+
+def _shown(answer: str) -> str:
+    """An answer without what a terminal would obey: what a model writes is not ours."""
+    return "\n".join(printable(line.expandtabs()) for line in answer.strip().splitlines())
