@@ -13,7 +13,7 @@ class Proxy:
 
     Args:
         target: that port.
-        rate: bits a second to it, over all connections together; None: as many as there are.
+        rate: bits a second each way, over all connections together; None: as many as there are.
 
     Attributes:
         port: to connect to.
@@ -22,7 +22,7 @@ class Proxy:
 
     def __init__(self, target: int, rate: float | None = None) -> None:
         self.up = self.down = 0
-        self._rate, self._free = rate, 0.0  # when all that has gone to the target will be there
+        self._rate, self._free = rate, {"up": 0.0, "down": 0.0}  # when all that has gone that way will be there
         self._target, self._whole, self._lock = target, True, threading.Lock()
         self._open: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -68,8 +68,8 @@ class Proxy:
             while data := one.recv(1 << 16):
                 with self._lock:
                     setattr(self, way, getattr(self, way) + len(data))
-                if self._rate is not None and way == "up":
-                    self._wait(8 * len(data) / self._rate)
+                if self._rate is not None:
+                    self._wait(8 * len(data) / self._rate, way)
                 other.sendall(data)
         for end in (one, other):
             with suppress(OSError):
@@ -78,8 +78,8 @@ class Proxy:
             self._open -= {one}
         one.close()
 
-    def _wait(self, seconds: float) -> None:
-        """Until what takes so long is there, after all that was sent before."""
+    def _wait(self, seconds: float, way: str) -> None:
+        """Until what takes so long is there, after all that was sent that way before."""
         with self._lock:
-            there = self._free = max(self._free, time.monotonic()) + seconds
+            there = self._free[way] = max(self._free[way], time.monotonic()) + seconds
         time.sleep(max(there - time.monotonic(), 0))

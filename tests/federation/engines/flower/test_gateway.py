@@ -1,5 +1,6 @@
 """What faces the network lets through the Fleet API of registered sites, and a site's lets in its own app."""
 
+import asyncio
 import re
 import socket
 import ssl
@@ -19,11 +20,12 @@ from flwr.proto.node_pb2 import Node
 
 from murmura.errors import RunError
 from murmura.federation.address import joined
-from murmura.federation.engines.flower import free_port, gateway
+from murmura.federation.engines.flower import free_port, gateway, tries
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
 from murmura.federation.engines.flower.gateway import Gateway, _refusal
 
 PULL, PART, APP = "/v1/fleet/pull-messages", "/v1/fleet/push-object", "/v1/fleet/get-fab"
+PULLED = "/v1/fleet/pull-object"
 KEY = "cmVnaXN0ZXJlZA=="
 
 
@@ -31,7 +33,7 @@ class Upstream:
     """What stands in for a SuperLink: it tells what reached it."""
 
     def __init__(self, folder):
-        self.reached, self.answers, self.status = [], {}, 200
+        self.reached, self.answers, self.status, self.takes = [], {}, 200, 0.0
         tls = folder / "local.crt", folder / "local.key"
         new_local(*tls)
         self.certificate, self.port = tls[0], free_port()
@@ -57,9 +59,10 @@ class Upstream:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         self.reached.append((scope["path"], body, dict(scope["headers"])))
         answers = self.answers.get(scope["path"], [b"ok" * 40])
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        answer, status = answers.pop(0) if len(answers) > 1 else answers[0], self.status
+        await asyncio.sleep(self.takes)
         headers = [(b"x-told", b"yes"), (b"location", b"http://127.0.0.1:1/")]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
     def close(self):
@@ -246,6 +249,79 @@ def test_parts_that_are_not_taken_count_for_nothing(made, monkeypatch):
     assert [client.post(PART, content=b"x" * 900).status_code for _ in range(3)] == [401] * 3
     upstream.status = 200
     assert [client.post(PART, content=b"x" * 900).status_code for _ in range(2)] == [200, 413]
+
+
+def gives_up(client, path, body, headers=None):
+    """A try that is not answered in time."""
+    with pytest.raises(httpx.ReadTimeout):
+        client.post(path, content=body, headers=headers, timeout=httpx.Timeout(20, read=0.3))
+
+
+@pytest.mark.parametrize("path", [PART, PULLED])
+def test_a_try_of_what_is_on_its_way_gets_the_reply_to_the_first_one(made, path):
+    """Of a part that it has Flower's server says that it does not take it, and Flower throws the whole answer away."""
+    upstream, make = made
+    client, upstream.takes, upstream.answers[path] = make(), 2.0, [b"taken", b"not taken"]
+    part = b"p" * 2**20
+    gives_up(client, path, part)
+    gives_up(client, path, part)
+    assert client.post(path, content=part).content == b"taken"
+    assert [body for _, body, _ in upstream.reached] == [part]
+
+
+@pytest.mark.parametrize("path", [PART, PULLED])
+def test_a_reply_that_nobody_waited_for_is_the_next_try_s_and_no_other_one_s(made, path):
+    upstream, make = made
+    client, upstream.takes, upstream.answers[path] = make(), 0.6, [b"taken", b"not taken"]
+    part = b"p" * 2**20
+    gives_up(client, path, part)
+    time.sleep(0.6)
+    assert client.post(path, content=part).content == b"taken" and len(upstream.reached) == 1
+    assert client.post(path, content=part).content == b"not taken" and len(upstream.reached) == 2
+
+
+def test_a_reply_is_not_kept_for_ever(made, monkeypatch):
+    monkeypatch.setattr(tries, "_KEPT", 0.2)
+    upstream, make = made
+    client, upstream.takes, upstream.answers[PULLED] = make(), 0.6, [b"first", b"second"]
+    gives_up(client, PULLED, b"p")
+    time.sleep(1)
+    assert client.post(PULLED, content=b"p").content == b"second"
+
+
+def test_what_is_another_request_is_forwarded(made):
+    upstream, make = made
+    client, upstream.takes = make(), 0.6
+    for path, body in ((PART, b"one"), (PART, b"another"), (PULLED, b"one"), (PULL, b"one"), (PULL, b"one")):
+        gives_up(client, path, body)
+    assert len(upstream.reached) == 5
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_failure_is_no_later_try_s(made, status):
+    upstream, make = made
+    client, upstream.takes, upstream.status = make(), 0.6, status
+    gives_up(client, PART, b"part")
+    upstream.status = 200
+    time.sleep(0.6)
+    assert client.post(PART, content=b"part").status_code == 200 and len(upstream.reached) == 2
+
+
+def test_a_part_counts_once_however_often_it_is_tried(made, monkeypatch):
+    upstream, make = made
+    monkeypatch.setattr(gateway, "LARGEST", 1000)
+    client, upstream.takes = make(), 0.6
+    gives_up(client, PART, b"x" * 600)
+    assert [client.post(PART, content=b"x" * size).status_code for size in (600, 401, 400)] == [200, 413, 200]
+
+
+def test_a_server_hands_nobody_what_another_has_asked_for(made):
+    """Who only claims to have a site's key is found out by Flower's own server, which therefore has to be asked."""
+    upstream, make = made
+    client, upstream.takes = make(keys={KEY}), 0.6
+    gives_up(client, PULLED, b"x", {"flwr-public-key": KEY})
+    assert client.post(PULLED, content=b"x", headers={"flwr-public-key": KEY}).status_code == 200
+    assert len(upstream.reached) == 2
 
 
 def test_an_answer_that_is_too_large_is_not_handed_on(made, monkeypatch):

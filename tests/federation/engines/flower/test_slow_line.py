@@ -1,4 +1,4 @@
-"""Over a line that is slower than what Flower sends by itself would need, answers come all the same."""
+"""Over a line on which what Flower sends takes longer than it waits, asks and answers come all the same."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.federation.engines.flowered import Flowered, Link
 from tests.federation.engines.working import Working
 from tests.federation.world import connect, make_sites, make_workbench
 
-RATE = 1.2e6  # bits a second
+RATE = 1.2e6  # bits a second each way
 
 
 class Slow(Link):
@@ -32,6 +32,7 @@ class Slowly(Flowered):
 
 
 @pytest.mark.deployed
+@pytest.mark.timeout(600)
 def test_an_answer_of_twelve_megabytes_comes(tokenizer, tmp_path):
     runtime = make_workbench(tokenizer, slots=1)
     engine = connect(Slowly, make_sites(1, folder=tmp_path), Working(None), runtime, Stream(0))

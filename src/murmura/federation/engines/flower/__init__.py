@@ -23,10 +23,6 @@ FLEET = "/v1/fleet/"
 
 LARGEST = 2**31
 """Bytes of an ask, and of an answer."""
-_PART = 2**20
-"""Bytes that Flower cuts them into. It sends two parts at once, waits 30 seconds for each to have crossed the line, and
-throws the whole answer away where one has not: of its own 5 MiB a line below 2.8 Mbit/s does not carry two at once.
-Smaller ones would be for lines below 0.6, and each costs both sides some time."""
 
 
 def environment(home: Path, *first: Path) -> dict[str, str]:
@@ -39,8 +35,7 @@ def environment(home: Path, *first: Path) -> dict[str, str]:
     path = os.pathsep.join([*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": str(home)}
     direct = {"NO_PROXY": "*", "no_proxy": "*"}
-    pace = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25", "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE": str(_PART)}
-    return {**os.environ, **quiet, **direct, **pace, "PATH": path}
+    return {**os.environ, **quiet, **direct, "PATH": path, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
 
 
 def require() -> None:

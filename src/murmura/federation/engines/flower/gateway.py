@@ -6,7 +6,8 @@ gateway faces the network: TLS, the Fleet API alone, registered keys alone, bodi
 answers alone: Flower would have a site hand another one, or itself, an ask in the server's name. A site's gateway
 stands between its SuperNode and the network: it verifies the server's certificate, and lets in no app but the site's
 own. Flower sends what is large in parts, and bounds no sum of them: the gateways do, from when a site was handed a
-message on.
+message on. For a part it waits less long than a slow line takes: a site's gateway sends each over the line once
+(``tries.py``).
 
 The server's gateway also holds a request for messages until there are some: Flower's SuperNodes would come back for
 them three seconds later.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from starlette.responses import PlainTextResponse, Response
 from murmura.errors import RunError
 from murmura.federation.address import joined
 from murmura.federation.engines.flower import FLEET, LARGEST
+from murmura.federation.engines.flower.tries import Tries
 from murmura.runs.locks import allow_open_files
 
 AT_ONCE = 32 * 1024**2
@@ -57,11 +60,18 @@ _CALLS = frozenset(
     }
 )
 _PULL, _PUSH, _PART, _APP = (f"{FLEET}{name}" for name in ("pull-messages", "push-messages", "push-object", "get-fab"))
+_LARGE = frozenset({_PART, f"{FLEET}pull-object"})
 _KEY = "flwr-public-key"
 _EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
 _HOLD = 15.0  # seconds that a request for messages is held
 _LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for each one held; at most
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
+# A part's, which the system and proxies may take in at once: what two of them, which Flower sends at once, take at 0.6
+# Mbit/s; and less than the 180 seconds after one part in which Flower's server takes another, to leave time for a try.
+_CROSSING = httpx.Timeout(150.0, connect=30.0)
+_IDLE = (
+    180  # seconds that a connection is kept; they begin when an answer is handed to the system, not when it has crossed
+)
 _START = 15.0
 _HERE = ("all://127.0.0.1", "all://localhost", "all://[::1]")  # what no proxy of the environment is asked for
 _CLOCK = 3  # seconds; of one that is 5 ahead Flower believes nothing (NTP keeps clocks within less than one)
@@ -77,7 +87,7 @@ class Gateway:
         tls: certificate and key that it serves with.
         upstream: https://HOST:PORT that it forwards to.
         authority: file with the certificate that the upstream's must be signed by.
-        keys: public keys of registered sites, as a SuperNode's header has them; None: any.
+        keys: public keys of registered sites, as a SuperNode's header has them; None: any, as at a site.
         app: what an answer with an app must be, to the byte; None: anything.
         holds: whether it holds requests for messages.
         notice: called when the upstream is out of reach, with the reason, and when it is reached, with None; each time
@@ -123,7 +133,7 @@ class Gateway:
                 server_header=False,
                 lifespan="off",
                 limit_concurrency=CONNECTIONS,
-                timeout_keep_alive=75,
+                timeout_keep_alive=_IDLE,
                 ssl_certfile=str(tls[0]),
                 ssl_keyfile=str(tls[1]),
             )
@@ -137,6 +147,8 @@ class Gateway:
         self._notice: Callable[[str | None], None] = notice
         self._problem: str | None = ""  # nothing has been said yet
         self._held = 0  # requests for messages
+        # At a server anybody could claim to be a site that tries again, and be handed what is for that one.
+        self._tries = Tries() if keys is None else None
         self._sent: Counter[str] = Counter()  # by each key, bytes of parts since it was handed a message
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"gateway {where}")
@@ -180,9 +192,16 @@ class Gateway:
             return PlainTextResponse(f"more than {AT_ONCE} bytes at once", 413)
         if path == _PUSH and self._keys is not None and not _are_answers(body):
             return PlainTextResponse("a site answers what it was asked, and sends nothing else", 403)
-        if path == _PART and self._sent[request.headers.get(_KEY, "")] + len(body) > LARGEST:
-            return PlainTextResponse(f"more than {LARGEST} bytes in answer to a message", 413)
         headers = {name: value for name, value in request.headers.items() if name not in _HOP}
+        forward = partial(self._passed_on, path, headers, body, request)
+        if self._tries is not None and path in _LARGE:
+            return await self._tries.reply(request, body, forward)
+        return await forward()
+
+    async def _passed_on(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> Response:
+        """What the upstream answers, as far as it is let through."""
+        if path == _PART and self._sent[headers.get(_KEY, "")] + len(body) > LARGEST:
+            return PlainTextResponse(f"more than {LARGEST} bytes in answer to a message", 413)
         try:
             answer = await self._counted(path, headers, body, request)
         except httpx.HTTPError as error:
@@ -238,7 +257,6 @@ def _client(upstream: str, verifying: ssl.SSLContext, by_proxy: bool) -> httpx.A
         return httpx.AsyncClient(
             base_url=upstream,
             verify=verifying,
-            timeout=_TIMEOUT,
             limits=httpx.Limits(max_connections=None),
             mounts=dict.fromkeys(_HERE),
             trust_env=by_proxy,
@@ -297,7 +315,8 @@ async def _bounded(request: Request) -> bytes | None:
 async def _bounded_answer(
     client: httpx.AsyncClient, path: str, headers: Mapping[str, str], body: bytes
 ) -> httpx.Response:
-    async with client.stream("POST", path, headers=headers, content=body) as answer:
+    timeout = _CROSSING if path == _PART else _TIMEOUT
+    async with client.stream("POST", path, headers=headers, content=body, timeout=timeout) as answer:
         content = bytearray()
         async for part in answer.aiter_bytes():
             content += part
