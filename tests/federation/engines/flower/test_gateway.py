@@ -6,7 +6,6 @@ import socket
 import ssl
 import threading
 import time
-from base64 import b64encode
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -17,16 +16,30 @@ import uvicorn
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.primitives.asymmetric import generate_key_pairs
+from flwr.supercore.protobuf.client import ProtobufRequestContext
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from murmura.errors import RunError
 from murmura.federation.address import joined
-from murmura.federation.engines.flower import free_port, gateway, tries
+from murmura.federation.engines.flower import free_port, gateway, impatient, tries
 from murmura.federation.engines.flower.certificates import new_authority, new_local, new_server
 from murmura.federation.engines.flower.gateway import Gateway, _refusal
 
 PULL, PART, APP = "/v1/fleet/pull-messages", "/v1/fleet/push-object", "/v1/fleet/get-fab"
 PULLED = "/v1/fleet/pull-object"
-KEY = "cmVnaXN0ZXJlZA=="
+
+
+def signed(keys):
+    """What Flower's own client says of itself, with whose keys it is."""
+    request = httpx.Request("POST", "https://localhost")
+    context = ProtobufRequestContext("", PushMessagesRequest(), request)
+    NodeAuthHttpInterceptor(*keys).intercept(context, lambda _: httpx.Response(200))
+    return {name: value for name, value in request.headers.items() if name.startswith("flwr-")}
+
+
+SIGNED, OTHER = (signed(generate_key_pairs()) for _ in range(2))
+KEY = SIGNED["flwr-public-key"]
 
 
 class Upstream:
@@ -93,10 +106,10 @@ def made(tmp_path):
 
 def test_calls_of_the_fleet_go_through_as_they_are(made):
     upstream, make = made
-    answer = make().post(PULL, content=b"asked", headers={"flwr-signature": "s", "flwr-public-key": KEY})
+    answer = make().post(PULL, content=b"asked", headers=SIGNED)
     assert answer.content == b"ok" * 40 and answer.headers["x-told"] == "yes"
     [(path, body, headers)] = upstream.reached
-    assert (path, body) == (PULL, b"asked") and headers[b"flwr-signature"] == b"s"
+    assert (path, body) == (PULL, b"asked") and headers[b"flwr-signature"] == SIGNED["flwr-signature"].encode()
 
 
 def proxied(monkeypatch, proxy):
@@ -113,7 +126,7 @@ def proxied(monkeypatch, proxy):
 def test_a_proxy_of_the_environment_is_not_asked_for_what_is_on_this_machine(made, monkeypatch, rules, proxy):
     proxied(monkeypatch, proxy)
     client = made[1](**rules)
-    assert client.post(PULL, content=b"asked", headers={"flwr-public-key": KEY}).status_code == 200
+    assert client.post(PULL, content=b"asked", headers=SIGNED).status_code == 200
 
 
 def test_a_site_reaches_a_server_elsewhere_by_the_proxy_of_the_environment(made, tmp_path, monkeypatch):
@@ -183,7 +196,7 @@ def pushed(**metadata):
 def test_a_site_sends_answers_of_its_own_and_nothing_else(made, body, passes):
     upstream, make = made
     content = body if isinstance(body, bytes) else body.SerializeToString()
-    answer = make(keys=[KEY]).post("/v1/fleet/push-messages", content=content, headers={"flwr-public-key": KEY})
+    answer = make(keys=[KEY]).post("/v1/fleet/push-messages", content=content, headers=SIGNED)
     assert answer.status_code == (200 if passes else 403) and len(upstream.reached) == passes
 
 
@@ -191,17 +204,75 @@ def test_keys_that_are_not_registered_reach_nothing(made):
     upstream, make = made
     client = make(keys={KEY})
     assert client.post(PULL, content=b"x").status_code == 401
-    other = b64encode(b"another").decode()
-    assert client.post(PULL, content=b"x", headers={"flwr-public-key": other}).status_code == 401
+    assert client.post(PULL, content=b"x", headers=OTHER).status_code == 401
     assert upstream.reached == []
-    assert client.post(PULL, content=b"x", headers={"flwr-public-key": KEY}).status_code == 200
+    assert client.post(PULL, content=b"x", headers=SIGNED).status_code == 200
 
 
 def raw(client, folder):
     """A connection to a client's gateway, for what no client would send."""
     verifying = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    plain = socket.create_connection(("127.0.0.1", client.base_url.port))
+    plain = socket.create_connection(("127.0.0.1", client.base_url.port), timeout=20)
     return verifying.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+def head(length, headers=None):
+    """Of a request with so long a body."""
+    told = {"host": "x", "content-length": length, **(headers or {})}
+    lines = [f"POST {PART} HTTP/1.1", *(f"{name}: {value}" for name, value in told.items()), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("missing", ["flwr-signature", "flwr-timestamp", "flwr-public-key"])
+def test_of_who_only_shows_a_key_nothing_is_read(made, tmp_path, missing):
+    """Anybody may know it, and Flower's server looks at the signature only when it has everything."""
+    upstream, make = made
+    client = make(keys={KEY})
+    for headers in ({**SIGNED, missing: OTHER[missing]}, {**SIGNED, missing: "x"}, SIGNED | {missing: ""}):
+        with raw(client, tmp_path) as line:
+            line.sendall(head(2**20, headers))
+            assert b" 401 " in line.recv(100)
+    assert upstream.reached == []
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(gateway, "_BODY", 0.5)
+    upstream, make = made
+    with raw(make(keys={KEY}), tmp_path) as line:
+        line.sendall(head(1000, SIGNED) + b"begun")
+        assert b" 503 " in line.recv(100)  # which Flower tries again
+        while line.recv(100):  # until it is closed
+            pass
+    assert upstream.reached == []
+
+
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST / HTTP/1.1\r\nhost: "])
+@pytest.mark.parametrize("first", [b"", head(2, SIGNED) + b"ok"])
+def test_a_connection_on_which_no_request_comes_is_closed(made, tmp_path, monkeypatch, first, sent):
+    """With as many of them as there may be nobody else would be served."""
+    monkeypatch.setattr(impatient, "HEAD", 1.0)
+    monkeypatch.setattr(gateway, "_IDLE", 1.0)
+    with raw(made[1](keys={KEY}), tmp_path) as line:
+        line.sendall(first)
+        assert not first or b" 200 " in line.recv(4096)
+        for part in (sent[:1], sent[1:]):
+            line.sendall(part)
+            time.sleep(0.3)
+        while line.recv(4096):  # until it is closed
+            pass
+
+
+def test_the_head_of_a_request_is_bounded(made, tmp_path):
+    with raw(made[1](), tmp_path) as line, suppress(ConnectionError):  # it may be closed before all is read
+        line.sendall(b"POST / HTTP/1.1\r\nx: " + b"x" * 70_000)
+        assert b" 400 " in line.recv(100)
+
+
+def test_a_request_that_has_come_may_take_its_time(made, monkeypatch):
+    monkeypatch.setattr(impatient, "HEAD", 0.5)
+    upstream, make = made
+    upstream.takes = 1.5
+    assert make().post(PULL, content=b"x").status_code == 200
 
 
 def test_a_message_of_two_gigabytes_is_refused_before_it_is_read(made, tmp_path):
@@ -229,14 +300,14 @@ def test_of_an_upload_that_is_cut_off_nothing_is_printed(made, tmp_path, capfd):
 def test_all_parts_of_what_answers_a_message_are_bounded_together(made, monkeypatch):
     upstream, make = made
     monkeypatch.setattr(gateway, "LARGEST", 1000)
-    upstream.answers[PULL], other = [b"message" * 20, b""], b64encode(b"other").decode()
-    client = make(keys={KEY, other})
+    upstream.answers[PULL] = [b"message" * 20, b""]
+    client = make(keys={KEY, OTHER["flwr-public-key"]})
 
-    def sent(path, size, key=KEY):
-        return client.post(path, content=b"x" * size, headers={"flwr-public-key": key}).status_code
+    def sent(path, size, headers=SIGNED):
+        return client.post(path, content=b"x" * size, headers=headers).status_code
 
     assert [sent(PART, 600), sent(PART, 600), sent(PART, 400)] == [200, 413, 200]
-    assert sent(PART, 600, other) == 200
+    assert sent(PART, 600, OTHER) == 200
     assert [sent(PULL, 1), sent(PART, 1000), sent(PULL, 1), sent(PART, 1)] == [200, 200, 200, 413]  # which is none
     assert sum(len(body) for path, body, _ in upstream.reached if path == PART) == 2600
 
@@ -319,8 +390,8 @@ def test_a_server_hands_nobody_what_another_has_asked_for(made):
     """Who only claims to have a site's key is found out by Flower's own server, which therefore has to be asked."""
     upstream, make = made
     client, upstream.takes = make(keys={KEY}), 0.6
-    gives_up(client, PULLED, b"x", {"flwr-public-key": KEY})
-    assert client.post(PULLED, content=b"x", headers={"flwr-public-key": KEY}).status_code == 200
+    gives_up(client, PULLED, b"x", SIGNED)
+    assert client.post(PULLED, content=b"x", headers=SIGNED).status_code == 200
     assert len(upstream.reached) == 2
 
 
@@ -391,8 +462,8 @@ def test_a_site_is_told_once_why_the_server_is_out_of_reach_and_that_it_is_reach
     before = str(server).rstrip("/")
     with closing(Gateway(("127.0.0.1", 0), tls, before, tmp_path / "ca.crt", notice=told.append)) as one:
         verifying = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-        url, keys = f"https://127.0.0.1:{one.port}{PULL}", ("another", "another", KEY, KEY)
-        found = [httpx.post(url, verify=verifying, headers={"flwr-public-key": key}).status_code for key in keys]
+        url, keys = f"https://127.0.0.1:{one.port}{PULL}", (OTHER, OTHER, SIGNED, SIGNED)
+        found = [httpx.post(url, verify=verifying, headers=key).status_code for key in keys]
     assert found == ([401, 401, 200, 200] if is_there else [502] * 4)
     assert told[0] and told[1:] == [None] * is_there
     assert ("key" in told[0]) == is_there

@@ -2,12 +2,12 @@
 
 Flower's SuperLink serves its Fleet API, which sites need, on one port with its Control API, by which anybody who
 reaches it can start a run whose code executes at every site. So it listens on the loopback interface, and the server's
-gateway faces the network: TLS, the Fleet API alone, registered keys alone, bodies of a bounded size, and of messages
-answers alone: Flower would have a site hand another one, or itself, an ask in the server's name. A site's gateway
-stands between its SuperNode and the network: it verifies the server's certificate, and lets in no app but the site's
-own. Flower sends what is large in parts, and bounds no sum of them: the gateways do, from when a site was handed a
-message on. For a part it waits less long than a slow line takes: a site's gateway sends each over the line once
-(``tries.py``).
+gateway faces the network: TLS, the Fleet API alone, who has a registered key alone, bodies of a bounded size and in a
+bounded time, and of messages answers alone: Flower would have a site hand another one, or itself, an ask in the
+server's name. A site's gateway stands between its SuperNode and the network: it verifies the server's certificate, and
+lets in no app but the site's own. Flower sends what is large in parts, and bounds no sum of them: the gateways do, from
+when a site was handed a message on. For a part Flower waits less long than a slow line takes: a site's gateway sends
+each over the line once (``tries.py``).
 
 The server's gateway also holds a request for messages until there are some: Flower's SuperNodes would come back for
 them three seconds later.
@@ -20,6 +20,7 @@ import logging
 import ssl
 import threading
 import time
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -31,12 +32,17 @@ from typing import Any
 
 import httpx
 import uvicorn
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from murmura.errors import RunError
 from murmura.federation.address import joined
 from murmura.federation.engines.flower import FLEET, LARGEST
+from murmura.federation.engines.flower.impatient import Impatient
 from murmura.federation.engines.flower.tries import Tries
 from murmura.runs.locks import allow_open_files
 
@@ -61,7 +67,7 @@ _CALLS = frozenset(
 )
 _PULL, _PUSH, _PART, _APP = (f"{FLEET}{name}" for name in ("pull-messages", "push-messages", "push-object", "get-fab"))
 _LARGE = frozenset({_PART, f"{FLEET}pull-object"})
-_KEY = "flwr-public-key"
+_KEY, _TIME, _SIGNATURE = "flwr-public-key", "flwr-timestamp", "flwr-signature"
 _EMPTY = 64  # bytes; an answer with a message is longer, since its id alone has more
 _HOLD = 15.0  # seconds that a request for messages is held
 _LOOK, _LOOKS, _LATEST = 0.1, 0.04, 2.0  # seconds between looks: at least; for each one held; at most
@@ -69,9 +75,8 @@ _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 # A part's, which the system and proxies may take in at once: what two of them, which Flower sends at once, take at 0.6
 # Mbit/s; and less than the 180 seconds after one part in which Flower's server takes another, to leave time for a try.
 _CROSSING = httpx.Timeout(150.0, connect=30.0)
-_IDLE = (
-    180  # seconds that a connection is kept; they begin when an answer is handed to the system, not when it has crossed
-)
+_IDLE = 180  # seconds that a connection stays after an answer, of which much may still have to cross
+_BODY = 180.0  # seconds that a request's body may take; a part that takes longer Flower's server does not take
 _START = 15.0
 _HERE = ("all://127.0.0.1", "all://localhost", "all://[::1]")  # what no proxy of the environment is asked for
 _CLOCK = 3  # seconds; of one that is 5 ahead Flower believes nothing (NTP keeps clocks within less than one)
@@ -125,6 +130,7 @@ class Gateway:
             config = uvicorn.Config(
                 self._answer,
                 interface="asgi3",
+                http=Impatient,
                 host=host,
                 port=port,
                 log_config=None,
@@ -185,9 +191,13 @@ class Gateway:
         path = request.url.path
         if request.method != "POST" or path not in _CALLS or request.url.query:
             return PlainTextResponse("only Flower's Fleet API is served here", 403)
-        if self._keys is not None and request.headers.get(_KEY) not in self._keys:
+        if self._keys is not None and not (request.headers.get(_KEY) in self._keys and _is_signed(request)):
             return PlainTextResponse("the key is not one of a registered site", 401)
-        body = await _bounded(request)
+        try:
+            async with asyncio.timeout(_BODY):
+                body = await _bounded(request)
+        except TimeoutError:
+            return PlainTextResponse(f"it took more than {_BODY:.0f} seconds", 503, {"connection": "close"})
         if body is None:
             return PlainTextResponse(f"more than {AT_ONCE} bytes at once", 413)
         if path == _PUSH and self._keys is not None and not _are_answers(body):
@@ -264,6 +274,20 @@ def _client(upstream: str, verifying: ssl.SSLContext, by_proxy: bool) -> httpx.A
     except (ImportError, ValueError, httpx.InvalidURL) as error:  # SOCKS, another scheme, no address
         fix = "Name one by http://HOST:PORT (HTTPS_PROXY), or none (NO_PROXY=*)."
         raise RunError(f"the proxy that the environment names cannot be used ({error})", fix=fix) from error
+
+
+def _is_signed(request: Request) -> bool:
+    """Whether whoever asks has the key that they show, which anybody may know. Flower's server looks at that too, and
+    at when it was signed, but not before it has all that is sent."""
+    try:
+        key, signature = (b64decode(request.headers[name], validate=True) for name in (_KEY, _SIGNATURE))
+        public = load_pem_public_key(key)
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            public.verify(signature, request.headers[_TIME].encode("ascii"), ec.ECDSA(SHA256()))
+            return True
+    except (KeyError, ValueError, InvalidSignature):
+        pass
+    return False
 
 
 def _are_answers(body: bytes) -> bool:
