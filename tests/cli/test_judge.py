@@ -53,10 +53,18 @@ def server():
     found.shutdown()
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("judged") / "run"
+
+
 @pytest.fixture
-def folder(tmp_path, llama_folder):
+def folder(tmp_path, llama_folder, kept):
+    """A copy of a finished run, which is made once, beside data as it was made of."""
     small.write_data(tmp_path)
-    return run(small.experiment(tmp_path, llama_folder, method={"rounds": 1})).folder
+    if not kept.exists():
+        shutil.copytree(run(small.experiment(tmp_path, llama_folder, method={"rounds": 1})).folder, kept)
+    return shutil.copytree(kept, tmp_path / "run", dirs_exist_ok=True)
 
 
 def invoke(*words):

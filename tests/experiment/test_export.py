@@ -32,9 +32,17 @@ pytestmark = pytest.mark.usefixtures("no_page")
 LEARNT = {"method": {"rounds": 2}, "training": {"lr": 0.3}, "run": {"decode_dtype": "model"}}
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("learnt") / "run"
+
+
 @pytest.fixture
-def folder(make):
-    return run(make(**LEARNT)).folder
+def folder(make, kept, tmp_path):
+    """A copy of a finished run, which is made once."""
+    if not kept.exists():
+        shutil.copytree(run(make(**LEARNT)).folder, kept)
+    return shutil.copytree(kept, tmp_path / "run", dirs_exist_ok=True)
 
 
 def logits(model, ids):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import tomllib
 
 import numpy as np
@@ -78,6 +79,19 @@ def make(folder, llama_folder):
     return build
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("labels") / "run"
+
+
+@pytest.fixture
+def labels(make, folder, kept, no_page):
+    """A copy of a run that labels, which is made once."""
+    if not kept.exists():
+        shutil.copytree(run(make()).folder, kept)
+    return shutil.copytree(kept, folder / "copy")
+
+
 def test_a_table_with_a_few_labels_becomes_a_classifier(make, folder):
     result = run(make())
     last = result.rows[-1]
@@ -93,10 +107,8 @@ def test_a_table_with_a_few_labels_becomes_a_classifier(make, folder):
     assert len(kept["weights"]) == 2
 
 
-@pytest.mark.usefixtures("no_page")
-def test_what_is_handed_over_labels_texts_as_the_run_does_by_its_card_alone(make, tmp_path):
-    where = run(make()).folder
-    made = export(where, tmp_path / "given", "merged")
+def test_what_is_handed_over_labels_texts_as_the_run_does_by_its_card_alone(labels, tmp_path):
+    made = export(labels, tmp_path / "given", "merged")
     card = (made / "README.md").read_text()
     method = tomllib.loads(card.split("```toml\n")[1].split("```")[0])["method"]
     told = re.search(r"by these weights, in the order of patterns: (.*)\.", card)
@@ -111,7 +123,7 @@ def test_what_is_handed_over_labels_texts_as_the_run_does_by_its_card_alone(make
                 read = model(torch.tensor([item.ids[:-1]])).logits[0, -1, cloze.tokens]
             scores[text, pattern] = (read @ torch.tensor(cloze.weights).T).numpy()
     found = soft_labels(ensemble(scores, [float(one) for one in told[1].split(", ")]))
-    assert np.allclose(found, [row for _, row in Classifier(where).label(some)], atol=1e-3)
+    assert np.allclose(found, [row for _, row in Classifier(labels).label(some)], atol=1e-3)
 
 
 @pytest.mark.parametrize("trainable", ["adapter", "all"])
@@ -120,11 +132,9 @@ def test_the_time_of_a_run_counts_steps_annotation_and_measuring(make, trainable
     assert min(map(found.of, ("training", "writing", "measuring"))) > 0
 
 
-@pytest.mark.usefixtures("no_page")
-def test_predict_writes_a_table(make, folder):
-    result = run(make())
+def test_predict_writes_a_table(labels, folder):
     write(folder / "new.csv", [(r.text, "", "") for r in texts(6, 8)])
-    done = CliRunner().invoke(app, ["predict", str(result.folder), str(folder / "new.csv")])
+    done = CliRunner().invoke(app, ["predict", str(labels), str(folder / "new.csv")])
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader((folder / "new.labels.csv").open()))
     assert [row["text"] for row in rows] == [r.text for r in texts(6, 8)]
@@ -132,22 +142,20 @@ def test_predict_writes_a_table(make, folder):
         probabilities = {name: float(row[f"p({name})"]) for name in ("bad", "good")}
         assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
         assert row["label"] == max(probabilities, key=probabilities.get)
-    again = CliRunner().invoke(app, ["predict", str(result.folder), str(folder / "new.csv")])
+    again = CliRunner().invoke(app, ["predict", str(labels), str(folder / "new.csv")])
     assert again.exit_code == 2 and "already exists" in again.output
-    words = ["predict", str(result.folder), str(folder / "new.csv"), "--out", str(result.folder / "summary.json")]
-    before = (result.folder / "summary.json").read_bytes()
+    words = ["predict", str(labels), str(folder / "new.csv"), "--out", str(labels / "summary.json")]
+    before = (labels / "summary.json").read_bytes()
     own = CliRunner().invoke(app, [*words, "--overwrite"])
     assert own.exit_code == 2 and "this is the run's own" in own.output
-    assert (result.folder / "summary.json").read_bytes() == before
+    assert (labels / "summary.json").read_bytes() == before
 
 
-@pytest.mark.usefixtures("no_page")
-def test_predict_takes_another_column_another_file_and_may_overwrite(make, folder):
-    result = run(make())
+def test_predict_takes_another_column_another_file_and_may_overwrite(labels, folder):
     with (folder / "new.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("remark", "note"), ("rash", "other"), ("help", "other")])
     (folder / "mine.csv").write_text("what was there before")
-    arguments = ["predict", str(result.folder), str(folder / "new.csv"), "--text", "remark", "--out", "mine.csv"]
+    arguments = ["predict", str(labels), str(folder / "new.csv"), "--text", "remark", "--out", "mine.csv"]
     refused = CliRunner().invoke(app, arguments)
     assert refused.exit_code == 2 and (folder / "mine.csv").read_text() == "what was there before"
     done = CliRunner().invoke(app, [*arguments, "--overwrite"])
@@ -155,9 +163,8 @@ def test_predict_takes_another_column_another_file_and_may_overwrite(make, folde
     assert [row["text"] for row in csv.DictReader((folder / "mine.csv").open())] == ["rash", "help"]
 
 
-@pytest.mark.usefixtures("no_page")
-def test_texts_are_labelled_block_by_block_and_none_is_kept(make, monkeypatch):
-    classifier = Classifier(run(make()).folder)
+def test_texts_are_labelled_block_by_block_and_none_is_kept(labels, monkeypatch):
+    classifier = Classifier(labels)
     some = [r.text for r in texts(7, 8)]
     whole = list(classifier.label(some))
     monkeypatch.setattr("murmura.experiment.predict._AT_ONCE", 3)
@@ -167,11 +174,9 @@ def test_texts_are_labelled_block_by_block_and_none_is_kept(make, monkeypatch):
     assert not classifier._cloze._known
 
 
-@pytest.mark.usefixtures("no_page")
-def test_predict_makes_the_folder_or_tells_before_it_labels(make, folder, monkeypatch):
-    result = run(make())
+def test_predict_makes_the_folder_or_tells_before_it_labels(labels, folder, monkeypatch):
     write(folder / "new.csv", [("rash", "", "")])
-    arguments = ["predict", str(result.folder), str(folder / "new.csv"), "--out"]
+    arguments = ["predict", str(labels), str(folder / "new.csv"), "--out"]
     assert CliRunner().invoke(app, [*arguments, "new/folder/labels.csv"]).exit_code == 0
     assert [row["text"] for row in csv.DictReader((folder / "new" / "folder" / "labels.csv").open())] == ["rash"]
     monkeypatch.setattr("murmura.models.load", None)  # it is not come to
@@ -359,11 +364,9 @@ def test_labels_may_have_space_around_them(make, folder):
     assert len(dry_run(make()).heldout) == 12
 
 
-@pytest.mark.usefixtures("no_page")
-def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
-    result = run(make())
+def test_predict_leaves_out_empty_texts_if_told_to(labels, folder):
     (folder / "new.csv").write_text('note\nrash\n" "\nhelp\n')
-    arguments = ["predict", str(result.folder), str(folder / "new.csv")]
+    arguments = ["predict", str(labels), str(folder / "new.csv")]
     refused = CliRunner().invoke(app, arguments)
     assert refused.exit_code == 2 and "--skip-bad" in refused.output
     done = CliRunner().invoke(app, [*arguments, "--skip-bad"])
@@ -371,14 +374,12 @@ def test_predict_leaves_out_empty_texts_if_told_to(make, folder):
     assert [row["line"] for row in csv.DictReader((folder / "new.labels.csv").open())] == ["2", "4"]
 
 
-@pytest.mark.usefixtures("no_page")
-def test_predict_says_where_each_text_stands_in_its_file(make, folder):
-    result = run(make())
+def test_predict_says_where_each_text_stands_in_its_file(labels, folder):
     (folder / "new.csv").write_text('id,note\nm1,"rash\nand fever"\nm2,help\n')
     (folder / "new.jsonl").write_text('{"note": "rash"}\n\n{"note": "help"}\n')
     parquet.write_table(pyarrow.table({"note": ["rash", "help"]}), folder / "new.parquet")
     for name, places in (("new.csv", ["2", "4"]), ("new.jsonl", ["1", "3"]), ("new.parquet", ["1", "2"])):
-        done = CliRunner().invoke(app, ["predict", str(result.folder), name, "--out", "out.csv", "--overwrite"])
+        done = CliRunner().invoke(app, ["predict", str(labels), name, "--out", "out.csv", "--overwrite"])
         assert done.exit_code == 0, done.output
         assert [row["line"] for row in csv.DictReader((folder / "out.csv").open())] == places
 
@@ -390,39 +391,33 @@ def test_predict_names_the_run_that_is_not_there_before_it_reads(folder):
     assert "nope: there is no such run folder. Give a folder" in done.stderr
 
 
-@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("name", ["other.jsonl", "other.csv"])
-def test_predict_tells_how_to_name_the_column_of_the_texts(make, folder, name):
-    result = run(make())
+def test_predict_tells_how_to_name_the_column_of_the_texts(labels, folder, name):
     write_lines(folder / "other.jsonl", [{"remark": "rash"}])
     (folder / "other.csv").write_text("remark\nrash\n")
-    done = CliRunner().invoke(app, ["predict", str(result.folder), str(folder / name)])
+    done = CliRunner().invoke(app, ["predict", str(labels), str(folder / name)])
     assert done.exit_code == MISTAKE
     assert "'note'" in done.stderr and "--text 'COLUMN'" in done.stderr and "fields" not in done.stderr
 
 
-@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("out", ["new.csv", "../{folder}/new.csv", "link.csv"])
-def test_predict_does_not_replace_its_texts(make, folder, out):
-    result = run(make())
+def test_predict_does_not_replace_its_texts(labels, folder, out):
     write(folder / "new.csv", [("rash", "", "")])
     (folder / "link.csv").symlink_to("new.csv")
     before = (folder / "new.csv").read_bytes()
-    arguments = ["predict", str(result.folder), "new.csv", "--out", out.format(folder=folder.name), "--overwrite"]
+    arguments = ["predict", str(labels), "new.csv", "--out", out.format(folder=folder.name), "--overwrite"]
     refused = CliRunner().invoke(app, arguments)
     assert refused.exit_code == 2 and "would be overwritten" in refused.output
     assert (folder / "new.csv").read_bytes() == before
 
 
-@pytest.mark.usefixtures("no_page")
-def test_predict_tells_how_many_texts_do_not_fit(make, folder, monkeypatch):
+def test_predict_tells_how_many_texts_do_not_fit(labels, folder, monkeypatch):
     monkeypatch.setattr("murmura.experiment.predict._AT_ONCE", 2)
-    result = run(make())
     write(folder / "new.csv", [("rash " * count, "", "") for count in (100, 1, 200)])
-    done = CliRunner().invoke(app, ["predict", str(result.folder), "new.csv"])
+    done = CliRunner().invoke(app, ["predict", str(labels), "new.csv"])
     assert done.exit_code == 0 and "2 texts were shortened to 48 tokens" in done.output
     write(folder / "new.csv", [("rash", "", "")])
-    assert "shortened" not in CliRunner().invoke(app, ["predict", str(result.folder), "new.csv", "--overwrite"]).output
+    assert "shortened" not in CliRunner().invoke(app, ["predict", str(labels), "new.csv", "--overwrite"]).output
 
 
 def test_a_run_of_another_kind_is_no_classifier(folder):
