@@ -22,7 +22,7 @@ from tests.methods.harness import furthest, perform, same, sites
 
 
 def method(**options):
-    return FewFedWeight(FewFedWeightConfig(rounds=2, answer_tokens=8, error_records=2, **options))
+    return FewFedWeight(FewFedWeightConfig(**{"rounds": 2, "answer_tokens": 8, "error_records": 2} | options))
 
 
 def answering(bench, monkeypatch, **said):
@@ -52,23 +52,15 @@ def test_the_wire_changes_nothing(bench, tmp_path, monkeypatch):
     """By SGD, since AdamW makes a whole step of the last bit of a gradient that is nearly zero."""
     bench.training = LocalTraining(lr=0.1, batch_size=2, optimizer="sgd")
     answering(bench, monkeypatch, write=lambda prompt: f"ask the nurse about {len(prompt)} tablets")
-    local, _ = perform(method(), bench, tmp_path / "local")
-    wire, _ = perform(method(), bench, tmp_path / "wire", engine=Wired)
+    local, _ = perform(method(rounds=1), bench, tmp_path / "local")
+    wire, _ = perform(method(rounds=1), bench, tmp_path / "wire", engine=Wired)
     assert furthest(local.adapter, wire.adapter) < 1e-5
     assert [row["counts"] for row in local.rows] == [row["counts"] for row in wire.rows]
     assert local.rows[-1]["counts"]["pseudo.used"] == 18
     assert furthest(local.adapter, bench.bank.initial(Stream(0) / "adapter")) > 1e-3
 
 
-def test_a_site_whose_answers_are_wrong_has_no_skill(bench):
-    """The tiny model's answers are nowhere near the true ones."""
-    cohort, _, ask = one_round(bench)
-    replies = method().improve(cohort, ask)
-    assert [reply["skill"] for reply in replies] == [0.0] * 3
-    assert [reply["examples"] for reply in replies] == [6, 3, 9]
-
-
-def test_the_mean_by_skill_or_by_records(bench, tmp_path, monkeypatch):
+def test_the_mean_by_skill_or_by_records_and_what_is_released_for_it(bench, tmp_path, monkeypatch):
     skills = iter([0.0, 0.0, 0.0, 0.5, 0.0, 1.5])
     monkeypatch.setattr(module, "skill", lambda error: next(skills))
     replies = []
@@ -80,12 +72,19 @@ def test_the_mean_by_skill_or_by_records(bench, tmp_path, monkeypatch):
 
     spy.declaration = improve.declaration
     monkeypatch.setattr(FewFedWeight, "improve", spy)
-    server, _ = perform(method(), bench, tmp_path)
+    server, fleet = perform(method(), bench, tmp_path)
     first, second = replies
     assert server.rows[1]["counts"]["mean.by_size"] == server.rows[2]["counts"]["mean.by_skill"] == 1
     assert same(server.adapter, weighted_mean([(second[0]["adapter"], 0.5), (second[2]["adapter"], 1.5)]))
     by_size = weighted_mean((reply["adapter"], reply["examples"]) for reply in first)
     assert furthest(by_size, server.adapter) > 1e-5
+    assert {row["field"]: row["kind"] for row in fleet.ledger.table() if row["verb"] == "improve"} == {
+        "adapter": "weights",
+        "skill": "metric",
+        "examples": "count",
+        "loss": "metric",
+        "counts": "metric",
+    }
 
 
 def test_a_step_of_the_server_starts_from_the_mean_that_counts(bench, tmp_path, monkeypatch):
@@ -107,9 +106,9 @@ def test_error_is_measured_by_rouge_l_on_own_records(bench, monkeypatch):
 
     answering(bench, monkeypatch, own=lambda prompt: right(prompt) if "kidney" in prompt else "nothing of the kind")
     cohort, _, ask = one_round(bench)
-    skills = [reply["skill"] for reply in method().improve(cohort, ask)]
-    assert skills[0] == pytest.approx(6.9, abs=0.01)
-    assert skills[1:] == [0.0, 0.0]
+    replies = method().improve(cohort, ask)
+    assert [reply["skill"] for reply in replies] == [pytest.approx(6.9, abs=0.01), 0.0, 0.0]
+    assert [reply["examples"] for reply in replies] == [6, 3, 9]
 
 
 def test_private_records_weigh_one_and_pseudo_records_by_their_energy(bench, monkeypatch):
@@ -177,18 +176,6 @@ def test_pseudo_responses_that_were_cut_off_keep_their_complete_sentences(bench,
     assert {end.replace(" ", "") for end in ends} == {expected.replace(" ", "")}
     assert all(item.ids[-1] == bench.tokenizer.eos_token_id for item in pseudo)
     assert [options["halt"] for options in asked] == [goes_round]
-
-
-def test_what_is_released(bench, tmp_path):
-    _, fleet = perform(method(), bench, tmp_path)
-    rows = {row["field"]: row for row in fleet.ledger.table() if row["verb"] == "improve"}
-    assert {name: row["kind"] for name, row in rows.items()} == {
-        "adapter": "weights",
-        "skill": "metric",
-        "examples": "count",
-        "loss": "metric",
-        "counts": "metric",
-    }
 
 
 def test_the_plan():
