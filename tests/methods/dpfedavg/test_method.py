@@ -341,7 +341,7 @@ def test_a_proximal_term_comes_before_the_clip(tokenizer, tmp_path):
 # ---- engines, slots, resuming ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["full", "poisson", "adaptive"])  # whose turn it is, the server knows
 def test_both_engines_give_the_same(fine_grid, tokenizer, tmp_path, variant):
     local = run(tokenizer, tmp_path / "local", dpfedavg(**VARIANTS[variant]))
     wire = run(tokenizer, tmp_path / "wire", dpfedavg(**VARIANTS[variant]), engine=Wired)

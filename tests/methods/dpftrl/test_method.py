@@ -243,20 +243,13 @@ def test_a_missing_site_leaves_a_gap(tokenizer, tmp_path):
 # ---- engines and resuming --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["every round", "banded"])  # whose turn it is, the server knows
 def test_both_engines_give_the_same(fine_grid, tokenizer, tmp_path, variant):
     local = run(tokenizer, tmp_path / "local", dpftrl(**VARIANTS[variant]))
     wire = run(tokenizer, tmp_path / "wire", dpftrl(**VARIANTS[variant]), engine=Wired)
     assert_close(wire.server.adapter, local.server.adapter)
     for ours, theirs in zip(wire.server.rows, local.server.rows, strict=True):
         assert ours["privacy"] == theirs["privacy"] and ours["bytes_up"] == theirs["bytes_up"]
-
-
-def test_all_parameters_on_both_engines(tokenizer, tmp_path):
-    local = run(tokenizer, tmp_path / "local", dpftrl(), lora=None)
-    wire = run(tokenizer, tmp_path / "wire", dpftrl(), lora=None, engine=Wired)
-    assert "model.embed_tokens.weight" in local.server.adapter
-    assert_close(wire.server.adapter, local.server.adapter)
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, "one tree"])

@@ -1,5 +1,7 @@
 """DP-LoRA and Vanilla FL: whole runs on a tiny model."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -58,6 +60,12 @@ def dplora(name="dplora", rounds=2, entropy=seeded, **options):
 
 def run(tokenizer, folder, method, **options):
     return lead(tokenizer, method, folder, **{"sizes": SIZES, "training": CLIPPED} | options)
+
+
+@pytest.fixture(scope="module")
+def plain(tokenizer, tmp_path_factory):
+    """A run by default, which is made once and left as it is."""
+    return cache(lambda: run(tokenizer, tmp_path_factory.mktemp("plain"), dplora()))
 
 
 # ---- the algorithm ---------------------------------------------------------------------------------------------------
@@ -188,9 +196,9 @@ def test_both_engines_give_the_same(fine_grid, tokenizer, tmp_path, algorithm):
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path, slots):
-    few = run(tokenizer, tmp_path / "few", dplora(), slots=slots)
-    assert_close(few.server.adapter, run(tokenizer, tmp_path / "many", dplora()).server.adapter)
+def test_results_do_not_depend_on_the_number_of_slots(tokenizer, tmp_path, plain, slots):
+    few = run(tokenizer, tmp_path, dplora(), slots=slots)
+    assert_close(few.server.adapter, plain().server.adapter)
 
 
 @pytest.mark.parametrize("preset", ["sound", "paper"])
@@ -352,8 +360,8 @@ def test_an_epsilon_is_only_ever_rounded_up(spent, expected):
     assert rounded(spent, 4.0) == pytest.approx(expected) and rounded(spent, 4.0) >= spent
 
 
-def test_nothing_but_adapters_and_epsilon_is_released(tokenizer, tmp_path):
-    world = run(tokenizer, tmp_path, dplora())
+def test_nothing_but_adapters_and_epsilon_is_released(plain):
+    world = plain()
     table = {row["field"]: row for row in world.ledger.table()}
     assert table.keys() == {"adapter", "privacy"}
     assert table["adapter"]["protection"]["unit"] == "record"
@@ -384,25 +392,19 @@ def ruled(name):
     return method
 
 
-def test_an_aggregation_rule_that_freezes_a_factor_halves_the_bytes(tokenizer, tmp_path):
-    ffa, plain = run(tokenizer, tmp_path / "ffa", ruled("ffa")), run(tokenizer, tmp_path / "plain", dplora())
-    uploads = [next(r["bytes"] for r in w.ledger.table() if r["field"] == "adapter") for w in (ffa, plain)]
+def test_an_aggregation_rule_that_freezes_a_factor_halves_the_bytes(tokenizer, tmp_path, plain):
+    ffa = run(tokenizer, tmp_path, ruled("ffa"))
+    uploads = [next(r["bytes"] for r in w.ledger.table() if r["field"] == "adapter") for w in (ffa, plain())]
     assert uploads[0] < 0.6 * uploads[1]
     start = ffa.runtime.bank.initial(ffa.fleet.stream / "adapter")
     assert all(torch.equal(t, start[n]) for n, t in ffa.server.adapter.items() if "lora_A" in n)
 
 
-@pytest.fixture(scope="module")
-def plain_price(tokenizer, tmp_path_factory):
-    """What is told of the privacy of a run by the mean."""
-    return run(tokenizer, tmp_path_factory.mktemp("plain"), dplora()).server.rows[2]["privacy"]
-
-
 @pytest.mark.parametrize("name", [name for name in RULES if name != "mean"])
-def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_path, plain_price, name):
+def test_every_rule_works_on_noised_adapters_at_the_same_price(tokenizer, tmp_path, plain, name):
     """Aggregation comes after the noise, so it spends nothing."""
     local = run(tokenizer, tmp_path / "local", ruled(name))
-    assert local.server.rows[2]["privacy"] == plain_price
+    assert local.server.rows[2]["privacy"] == plain().server.rows[2]["privacy"]
     if name == "fedsa":  # the others put nothing more on the wire than they do in methods/fedit/test_aggregation
         wire = run(tokenizer, tmp_path / "wire", ruled(name), engine=Wired)
         assert_close(wire.server.adapter, local.server.adapter, atol=1e-4)
