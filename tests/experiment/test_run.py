@@ -108,13 +108,12 @@ def test_a_seed_gives_the_same_adapter_again_and_another_seed_another(quick, tmp
     assert not same(first, other)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["fedprox", "fedyogi", "fedadagrad"])
 def test_every_algorithm_runs_and_changes_the_adapter(quick, algorithm):
+    """The others do in forecast/test_dry_run."""
     result = run(quick(**ALGORITHMS[algorithm], evaluation={"attacks": False, "every": 2}))
     assert len(result.rows) == 3
-    folders = [f"sites/{site}" for site in SIZES] if algorithm == "local" else ["adapter"]
-    for folder in folders:
-        assert any(tensor.abs().max() > 0 for name, tensor in adapter(result, folder).items() if "lora_B" in name)
+    assert any(tensor.abs().max() > 0 for name, tensor in adapter(result).items() if "lora_B" in name)
 
 
 def test_a_folder_that_holds_a_run_is_left_as_it_is(quick, monkeypatch):
@@ -271,7 +270,8 @@ def test_peak_memory_is_that_of_all_parts_of_a_run(quick, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["mean", "ffa", "rolora", "fedsa", "fedex", "flora", "flexlora", "fair"])
 def test_every_rule_runs_with_all_that_is_measured(quick, rule):
-    result = run(quick(aggregation={"rule": rule}, method={"rounds": 2}, evaluation=ATTACKED))
+    rounds = 2 if rule in ("rolora", "fedsa", "fedex", "flora") else 1  # these do something else in the second
+    result = run(quick(aggregation={"rule": rule}, method={"rounds": rounds}, evaluation=ATTACKED))
     assert all(row["attack_auc"] is not None for row in result.rows[1:])
     assert all((row.get("upload_auc") is not None) == (rule != "fedsa") for row in result.rows[1:])
 

@@ -88,7 +88,7 @@ def test_dp_fedavg_is_the_same(make, tmp_path):
 
 @pytest.mark.slow
 def test_all_other_methods_and_rules_are_the_same(make, tmp_path):
-    for option in ({"rule": "rolora"}, {"rule": "fedsa"}, {"server": "fedavgm"}):
+    for option in ({"rule": "rolora"}, {"rule": "fedsa"}):
         assert_same_run(make, tmp_path, {}, option)
     for name in ("dplora", "dplora fedavg", "dpftrl", "fewfedpit"):
         assert_same_run(make, tmp_path, METHODS[name], {})

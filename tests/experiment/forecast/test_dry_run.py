@@ -93,6 +93,9 @@ def test_steps_bytes_and_sites_are_those_of_the_run(make, watched, sections):
             assert rate == planned.sites * size({"lr": 5e-3}) if row["round"] == 1 else rate < planned.sites * 40
     assert fields(expected) == {(row["verb"], row["field"]) for row in released} | FAILURES
     assert_disk(expected, result.folder)
+    adapters = [load_file(path) for path in result.folder.rglob("adapter_model.safetensors")]
+    assert len(adapters) == (len(SIZES) if experiment.method.name == "local" else 1)
+    assert all(any(state[name].abs().max() > 0 for name in state if "lora_B" in name) for state in adapters)
 
 
 def assert_disk(expected, folder):
