@@ -62,7 +62,7 @@ def test_runs_that_write_out_the_encoder_of_their_pool_are_kept(comparison, begu
 
 
 def test_a_folder_with_another_run_is_refused_before_anything_is_run(comparison, begun):
-    first = comparison(rates=[], seeds=1)
+    first = comparison(rates=[], seeds=1, arms=ARMS[:1])
     first.carry_out(1, first.check())
     other = comparison(rates=[], seeds=1, arms=[{**ARMS[0], "training": {"batch_size": 2}}])
     with pytest.raises(CheckpointError, match=r"training.batch_size = 8, and the comparison asks for 2"):
