@@ -91,11 +91,11 @@ def test_nothing_to_write(bank, tokenizer):
     assert [text.ids for text in complete(bank, tokenizer, PROMPTS[:2], [0, 1], [0, 0])] == [[], []]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
-def test_how_many_are_written_at_once_changes_nothing(bank, tokenizer, rows):
+def test_how_many_are_written_at_once_changes_nothing(bank, tokenizer):
     limits = [3, 9, 12, 1, 7, 5]
     together = complete(bank, tokenizer, PROMPTS, SLOTS, limits)
-    assert complete(bank, tokenizer, PROMPTS, SLOTS, limits, rows=rows) == together
+    for rows in (1, 2, 5):
+        assert complete(bank, tokenizer, PROMPTS, SLOTS, limits, rows=rows) == together, rows
 
 
 def counted(bank, monkeypatch):
@@ -135,6 +135,8 @@ def test_prompts_are_read_without_padding_and_beginnings_once(bank, tokenizer, m
     assert written == alone
 
 
+# An adapter's DoRA and a model's norms of queries and keys are before the caches that share beginnings.
+@pytest.mark.parametrize("family", [one for one in FAMILIES if one != "qwen3" and "dora" not in one], indirect=True)
 def test_shared_beginnings_change_nothing(family, tokenizer):
     """With a header for all, a longer one for some, and one prompt three times, under two adapters in turn."""
     bank, models = family
@@ -151,7 +153,7 @@ def test_shared_beginnings_change_nothing(family, tokenizer):
             prompt: generate(model, list(prompt), ends, tokenizer.pad_token_id) for prompt in set(map(tuple, prompts))
         }
         theirs = [alone[tuple(prompt)] for prompt in prompts]
-        for rows in (2, 32):
+        for rows in (2, 32)[slot:]:  # a few at a time once
             ours = complete(bank, tokenizer, prompts, [slot] * 6, [LIMIT] * 6, rows=rows)
             assert [(text.ids, text.finished) for text in ours] == theirs
 
@@ -184,17 +186,17 @@ def test_a_slot_that_is_no_number_spoils_no_other(bank, tokenizer, how):
     ]
 
 
-@pytest.mark.parametrize("rows", [1, 4, 32])
-def test_what_is_drawn_depends_on_the_texts_own_stream_only(bank, tokenizer, rows):
+def test_what_is_drawn_depends_on_the_texts_own_stream_only(bank, tokenizer):
     streams = [Stream(0) / "text" / i for i in range(6)]
     how = {"sampling": Sampling(0.9, 0.95, 40)}
     limits = [3, 9, 12, 1, 7, 5]
     together = complete(bank, tokenizer, PROMPTS, SLOTS, limits, streams=streams, **how)
-    assert complete(bank, tokenizer, PROMPTS, SLOTS, limits, streams=streams, rows=rows, **how) == together
     order = [4, 0, 5, 2, 1, 3]
     *columns, own = ([column[i] for i in order] for column in (PROMPTS, SLOTS, limits, streams))
-    shuffled = complete(bank, tokenizer, *columns, streams=own, rows=rows, **how)
-    assert [shuffled[order.index(i)] for i in range(6)] == together
+    for rows in (1, 4, 32):
+        assert complete(bank, tokenizer, PROMPTS, SLOTS, limits, streams=streams, rows=rows, **how) == together, rows
+        shuffled = complete(bank, tokenizer, *columns, streams=own, rows=rows, **how)
+        assert [shuffled[order.index(i)] for i in range(6)] == together, rows
     longer = complete(bank, tokenizer, PROMPTS, SLOTS, [12] * 6, streams=streams, **how)
     assert [text.ids[:n] for text, n in zip(longer, limits, strict=True)] == [text.ids for text in together]
     others = complete(bank, tokenizer, PROMPTS, SLOTS, limits, streams=[s / "other" for s in streams], **how)
