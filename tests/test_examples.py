@@ -111,7 +111,7 @@ def text_places(tmp_path, llama_folder, bert_folder, pool_folder):
 
 def test_there_are_examples():
     assert [file.stem for file in PAPERS] == ["fewfedpit-alpaca", "fewfedpit-medalpaca", "fewfedpit-medinstruct"]
-    assert len(FILES) > len(PAPERS)
+    assert len(FILES) > len(PAPERS) and FIGURES.keys() < set(FILES)
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
@@ -121,8 +121,55 @@ def test_an_example_says_how_it_is_run(file):
     assert f"murmura run {file.relative_to(EXAMPLES.parent).as_posix()}\n" in header
 
 
+def fewfedpit_figures(file, table, experiment, found):
+    few, sites, method = experiment.data.few_shot, experiment.data.sites, experiment.method
+    records = 500 if "medinstruct" in file.stem else 1000
+    assert few.clusters * few.per_cluster == records
+    assert is_hub_id(table["data"]["train"])
+    assert (experiment.model.name, experiment.model.quantization) == ("meta-llama/Llama-2-7b-hf", "int8")
+    assert (experiment.lora.rank, experiment.training.batch_size, experiment.training.epochs) == (16, 8, 1)
+    assert (method.beta, method.keep, method.drafts, method.rouge) == (0.5, 16, 32, 0.7)
+    assert (method.instructions_shown, method.examples_shown, method.example_attempts) == (8, 4, 3)
+    assert (sites.scheme, sites.alpha) == ("dirichlet-equal", 1.0)
+    asked, rounds = (10, 10) if "medinstruct" in file.stem else (2, 30)
+    assert [planned.sites for planned in found.rounds] == [asked] * rounds
+    assert sum(site.records for site in found.sites) <= records
+
+
+def dplora_figures(file, table, experiment, found):
+    training, method = experiment.training, experiment.method
+    assert experiment.model.name == DPLORA[file.stem]
+    assert is_hub_id(table["data"]["train"])
+    assert (experiment.lora.rank, experiment.data.sites.count, method.rounds) == (512, 5, 50)
+    assert (training.batch_size, training.max_steps, training.lr, training.clip) == (8, 1, 5e-4, 10)
+    assert (method.noise_multiplier, method.epsilon, method.clipping, method.groups) == (2, None, "batch", "factors")
+    assert [(planned.sites, planned.steps) for planned in found.rounds] == [(5, 5)] * 50
+    assert found.plan.method.title == "DP-LoRA σ=2 (paper)"
+
+
+def feddca_figures(file, table, experiment, found):
+    training, augment = experiment.training, experiment.augment
+    assert is_hub_id(table["data"]["train"])
+    assert (experiment.model.name, experiment.model.quantization) == ("meta-llama/Meta-Llama-3-8B", "4bit")
+    assert (experiment.lora.rank, experiment.lora.alpha, len(experiment.lora.targets)) == (16, 16, 7)
+    assert (training.lr, training.schedule, training.max_steps, training.batch_size) == (5e-5, "cosine", 10, 32)
+    assert (experiment.data.max_length, experiment.data.sites.count, experiment.data.sites.records) == (2048, 10, 100)
+    assert (augment.strategy, augment.records, augment.clusters, augment.alpha) == ("feddca", 5000, 10, 0.7)
+    projector = [getattr(augment, f"projector_{name}") for name in ("records", "batch", "temperature")]
+    assert projector == [10_000, 32, 0.5]
+    assert augment.domain == file.stem.removeprefix("feddca-")
+    assert [planned.sites for planned in found.rounds] == [2] * 30
+    header = file.read_text(encoding="utf-8").partition("\n[")[0]
+    assert f" {augment.domain}={table['data']['train']}" in header  # the pool that the file says how to build
+
+
+FIGURES = dict.fromkeys(PAPERS, fewfedpit_figures) | dict.fromkeys(FEDDCA, feddca_figures)
+FIGURES |= {EXAMPLES / "papers" / f"{name}.toml": dplora_figures for name in DPLORA}
+"""What holds of papers' own files and of their plans."""
+
+
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
-def test_an_example_is_planned(file, request):
+def test_an_example_is_planned_and_a_paper_s_has_its_figures(file, request):
     named = Experiment.load(file)
     evolves = file in (EVOLVE, *PRETEXT)
     kind = "labelled_places" if file in LPFL else "text_places" if evolves else "places"
@@ -147,41 +194,8 @@ def test_an_example_is_planned(file, request):
     assert asking and all(planned.bytes_up and (planned.steps or evolves) for planned in asking)
     assert found.model.trainable > 0 and found.memory.total > 0
     assert not Path(places["run.folder"]).exists()
-
-
-@pytest.mark.parametrize("file", PAPERS, ids=[file.stem for file in PAPERS])
-def test_a_paper_s_own_figures(file, places):
-    table = tomllib.loads(file.read_text(encoding="utf-8"))
-    experiment = Experiment.load(file)
-    few, sites, method = experiment.data.few_shot, experiment.data.sites, experiment.method
-    records = 500 if "medinstruct" in file.stem else 1000
-    assert few.clusters * few.per_cluster == records
-    assert is_hub_id(table["data"]["train"])
-    assert (experiment.model.name, experiment.model.quantization) == ("meta-llama/Llama-2-7b-hf", "int8")
-    assert (experiment.lora.rank, experiment.training.batch_size, experiment.training.epochs) == (16, 8, 1)
-    assert (method.beta, method.keep, method.drafts, method.rouge) == (0.5, 16, 32, 0.7)
-    assert (method.instructions_shown, method.examples_shown, method.example_attempts) == (8, 4, 3)
-    assert (sites.scheme, sites.alpha) == ("dirichlet-equal", 1.0)
-    asked, rounds = (10, 10) if "medinstruct" in file.stem else (2, 30)
-    keep_heldout = {"data.heldout"} if experiment.data.heldout is None else set()
-    found = dry_run(Experiment.load(file, set={k: v for k, v in places.items() if k not in keep_heldout}))
-    assert [planned.sites for planned in found.rounds] == [asked] * rounds
-    assert sum(site.records for site in found.sites) <= records
-
-
-@pytest.mark.parametrize(("name", "model"), DPLORA.items())
-def test_dplora_s_own_figures(name, model, places):
-    file = EXAMPLES / "papers" / f"{name}.toml"
-    experiment = Experiment.load(file)
-    training, method = experiment.training, experiment.method
-    assert experiment.model.name == model
-    assert is_hub_id(tomllib.loads(file.read_text(encoding="utf-8"))["data"]["train"])
-    assert (experiment.lora.rank, experiment.data.sites.count, method.rounds) == (512, 5, 50)
-    assert (training.batch_size, training.max_steps, training.lr, training.clip) == (8, 1, 5e-4, 10)
-    assert (method.noise_multiplier, method.epsilon, method.clipping, method.groups) == (2, None, "batch", "factors")
-    found = dry_run(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
-    assert [(planned.sites, planned.steps) for planned in found.rounds] == [(5, 5)] * 50
-    assert found.plan.method.title == "DP-LoRA σ=2 (paper)"
+    if file in FIGURES:
+        FIGURES[file](file, tomllib.loads(file.read_text(encoding="utf-8")), named, found)
 
 
 def commands(file):
@@ -217,27 +231,6 @@ def test_lpfl_s_own_figures(file, labelled_places):
     assert (found.plan.method.title, [planned.sites for planned in found.rounds]) == ("LP-FL", [2] * 5)
     assert len(found.heldout) == 60 - 20
     assert "[MASK]" not in found.example and "{blank}" in found.example
-
-
-@pytest.mark.parametrize("file", FEDDCA, ids=[file.stem for file in FEDDCA])
-def test_feddca_s_own_figures(file, places, pool_folder):
-    table = tomllib.loads(file.read_text(encoding="utf-8"))
-    experiment = Experiment.load(file)
-    training, augment = experiment.training, experiment.augment
-    assert is_hub_id(table["data"]["train"])
-    assert (experiment.model.name, experiment.model.quantization) == ("meta-llama/Meta-Llama-3-8B", "4bit")
-    assert (experiment.lora.rank, experiment.lora.alpha, len(experiment.lora.targets)) == (16, 16, 7)
-    assert (training.lr, training.schedule, training.max_steps, training.batch_size) == (5e-5, "cosine", 10, 32)
-    assert (experiment.data.max_length, experiment.data.sites.count, experiment.data.sites.records) == (2048, 10, 100)
-    assert (augment.strategy, augment.records, augment.clusters, augment.alpha) == ("feddca", 5000, 10, 0.7)
-    projector = [getattr(augment, f"projector_{name}") for name in ("records", "batch", "temperature")]
-    assert projector == [10_000, 32, 0.5]
-    assert augment.domain == file.stem.removeprefix("feddca-")
-    places |= {"augment.pool": str(pool_folder)} | TINY
-    found = dry_run(Experiment.load(file, set={k: v for k, v in places.items() if k != "data.heldout"}))
-    assert [planned.sites for planned in found.rounds] == [2] * 30
-    header = file.read_text(encoding="utf-8").partition("\n[")[0]
-    assert f" {augment.domain}={table['data']['train']}" in header  # the pool that the file says how to build
 
 
 @pytest.mark.parametrize("file", PRETEXT, ids=[file.stem for file in PRETEXT])

@@ -215,20 +215,15 @@ def test_values_are_the_benchmark_s(name):
 
 
 @challenges
-def test_records_are_read_and_worded_as_there(name, places, index):
+def test_records_are_read_and_worded_as_there_and_questions_with_their_answers(name, places, index):
     """From the hub, by id, split and columns."""
     plan = prepare(load(name, {key: value for key, value in places(name).items() if key != "data.train"}))
-    trained = plan.records.people
+    trained, asked = plan.records.people, plan.asked
     assert len(trained.sites) == SITES[name][0]
     template = plan.context.reading.template
     made = [template.prompt(one) + " " + one.output for site in trained.sites for one in site.records]
     assert len(made) == 116
     assert set(made) <= {flowertune(name, row(name, number)) for number in range(120)}
-
-
-@challenges
-def test_questions_are_read_with_their_answers(name, places, index):
-    asked = prepare(load(name, places(name))).asked
     counts = {f"{one.benchmark.name}_n": len(one.questions) for one in asked.benchmarks}
     for one in asked.benchmarks:
         if name == "finance":
