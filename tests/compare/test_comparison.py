@@ -284,7 +284,7 @@ def test_only_runs_whose_times_are_told_count_as_sharing_the_machine(comparison,
 
 def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_yet(comparison, begun, monkeypatch):
     arms, plain = [*ARMS, {"name": "wider", "lora": {"rank": 3}}], jobs._run
-    whole = comparison(rates=[], seeds=1, arms=arms)
+    whole = comparison(rates=[], seeds=2, arms=arms)
 
     def the_reference_fails(job, at_once, under_way):
         return jobs.Ended(1.0, "it broke") if job.arm.name == "FedAvg" else plain(job, at_once, under_way)
@@ -294,7 +294,7 @@ def test_how_many_shared_the_machine_is_known_where_nothing_could_be_compared_ye
         whole.carry_out(4, whole.check())
     for reference, told in (("private", False), ("wider", True)):  # of a run with an ε no time is told
         other = comparison(
-            rates=[], seeds=1, reference=reference, arms=[one for one in arms if one["name"] == reference]
+            rates=[], seeds=2, reference=reference, arms=[one for one in arms if one["name"] == reference]
         )
         remarks = other.carry_out(1, other.check()).remarks
         assert any("runs shared the machine" in remark for remark in remarks) == told
