@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import re
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 DASH = "–"
 MINUS = "−"
 FLOAT32 = 4
 """Bytes of a number as adapters, centres and distances travel and rest; an int32 has as many."""
 _UNITS = ("kB", "MB", "GB", "TB")
+_ROUGH = 3  # digits
 _LARGE = 1e6  # bounds from here on are written with an exponent
 
 
@@ -53,6 +55,14 @@ def told_apart(first: float, second: float, digits: int = 6) -> tuple[str, str]:
     """Two figures in so many significant digits, or in as many as show that they differ: ``1.000004`` and ``1``."""
     pairs = [(f"{first:.{most}g}", f"{second:.{most}g}") for most in range(digits, 18)]
     return next(((one, other) for one, other in pairs if one != other), pairs[0])
+
+
+def rough(value: Any) -> Any:
+    """A number, several or none, to three digits: of a share of private records the exact one is a fraction whose
+    denominator is their number."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(rough, value))
+    return None if value is None else round(value, _ROUGH)
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -159,6 +159,7 @@ def test_what_workers_say_of_a_cohort_is_for_the_owner_too(tmp_path, llama_folde
 def test_single_uploads_of_secret_cohorts_are_not_attacked(ran):
     result, _ = ran("run", METHODS["poisson"], MANY, attacks=True)
     assert result.rows[-1]["attack_auc"] is not None and "upload_auc" not in result.rows[-1]
+    assert result.rows[-1]["attacks"]["attack"]["members"] is None
 
 
 def test_what_was_published_is_as_it_was_after_a_resume(ran, tmp_path, llama_folder, monkeypatch):

@@ -12,7 +12,7 @@ from scipy.stats import t
 from murmura.generation.scoring import Score
 from murmura.measure.canaries import Canaries, Canary, _interval, exposure
 from murmura.measure.catalogue import exposure_by_chance
-from murmura.measure.figure import FEW
+from murmura.runs.schema import FEW
 from tests.privacy.plans import RECORDS, SITES
 
 BASE, MODEL, UPLOAD = {"base": 0}, {"model": 0}, {"upload": 0}

@@ -12,7 +12,7 @@ from murmura.measure.statistics import Estimate
 from murmura.privacy.reported import rounded
 from murmura.report.guarantee import scope
 from murmura.report.page import render
-from murmura.report.table import Cell, columns
+from murmura.report.table import Cell, columns, few_attacked
 from murmura.runs import read_all
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import RESUMED
@@ -349,6 +349,14 @@ def test_an_attack_is_shown_with_its_interval_its_name_and_its_records(tmp_path)
     (row,) = rows_of(write_run(tmp_path / "b", rows=[metrics(2, **few)]))
     cell = row.cells["attack_auc"]
     assert (cell.interval(), cell.remarks) == (["0.562–0.688"], ("window votes", "n = 81 + 9: says little"))
+
+
+@pytest.mark.parametrize(("few", "records"), [(True, "36 others: says little"), (False, "36 others")])
+def test_of_a_private_run_no_number_of_members_is_shown_but_that_they_were_few(tmp_path, few, records):
+    attack = {"attack": "window votes", "members": None, "others": 36, "few": few}
+    (row,) = rows_of(write_run(tmp_path / "a", rows=[metrics(2, attacks={"attack": attack})]))
+    assert row.cells["attack_auc"].remarks == ("window votes", records)
+    assert few_attacked(row.runs, "attack") == few
 
 
 def test_an_interval_that_begins_below_nought_is_told_in_words():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from murmura.measure.figure import FEW
 from murmura.runs.audit import (
     Audit,
     AuditedModel,
@@ -17,9 +16,10 @@ from murmura.runs.audit import (
     Synthetic,
     Written,
 )
+from murmura.runs.schema import FEW
+from murmura.units import rough
 
 T = TypeVar("T", Separation, Extraction, Written, Centred, CentreShare, Synthetic)
-_DIGITS = 3
 _CAVEAT = (
     "The run’s ε covers none of this: an audit looks at private records, and its figures come without noise. Whoever "
     "publishes them publishes more than the ε allows. How many records were scored is for the run’s owner alone."
@@ -73,11 +73,4 @@ def _synthetic(found: Synthetic) -> Synthetic:
 
 
 def _rounded(one: T, *names: str) -> T:
-    return replace(one, **{name: _round(getattr(one, name)) for name in names})
-
-
-def _round(value: Any) -> Any:
-    """A number, several, or none."""
-    if isinstance(value, tuple):
-        return tuple(_round(part) for part in value)
-    return None if value is None else round(value, _DIGITS)
+    return replace(one, **{name: rough(getattr(one, name)) for name in names})

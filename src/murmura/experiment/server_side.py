@@ -21,7 +21,7 @@ from murmura.experiment.verbs import fingerprint, verbs_of
 from murmura.federation.method import Method
 from murmura.federation.server.fleet import Fleet
 from murmura.federation.server.ledger import Ledger
-from murmura.federation.server.publication import OfSecretCohorts, Publication, WithoutTimes
+from murmura.federation.server.publication import OfSecretCohorts, Publication, WithoutNumbers
 from murmura.federation.server.rounds import Server
 from murmura.federation.server.transcript import TranscriptWriter
 from murmura.federation.wire.messages import JOIN, VERSION, Payload, Reply
@@ -215,7 +215,7 @@ def publication_of(method: Method, promised: PrivacyPlan | None) -> type[Publica
     """What anybody may see of a run that follows a privacy plan, or none."""
     if promised is not None and promised.has_secret_cohort:
         return OfSecretCohorts
-    return Publication if method.protects is None else WithoutTimes
+    return Publication if method.protects is None else WithoutNumbers
 
 
 def _publication(part: ServerPart, ledger: Ledger, sites: int) -> Publication:

@@ -229,7 +229,7 @@ CATALOGUE: tuple[Figure, ...] = (
         "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
-        "and non-members it was measured on. "
+        "and non-members it was measured on; where an ε is promised, how many non-members. "
         f"What attacks go by: {'; '.join(f'“{name}”, {what}' for name, what in READS.items())}.",
         better="lower",
         of_members=True,

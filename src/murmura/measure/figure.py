@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from murmura.data.records import Kind
+from murmura.runs.schema import Attack
 from murmura.units import DASH, at_least, bound, count, decimal, duration, nonfinite, signed, size
 
-FEW = 20
-"""An attack with fewer members than this, or fewer other records, says little."""
 GUESSING = 0.5
 """The AUC of an attack without skill."""
 
@@ -160,13 +159,15 @@ class Figure:
         return [] if level is None else [f"guessing {self.unit.write(level)}"]
 
     def attacked(self, values: Mapping[str, Any]) -> list[str]:
-        """By which attack, and with how many members and other records; empty where it comes of none."""
+        """By which attack, and with how many members, where that is told, and other records; empty where it comes of
+        none."""
         told = (values.get("attacks") or {}).get(self.target)
         if not told:
             return []
-        members, others = told["members"], told["others"]
-        says_little = ": says little" if min(members, others) < FEW else ""
-        return [str(told["attack"]), f"n = {count(members)} + {count(others)}{says_little}"]
+        one = Attack(**told)
+        others = count(one.others)
+        records = f"{others} others" if one.members is None else f"n = {count(one.members)} + {others}"
+        return [one.attack, records + ": says little" * one.says_little]
 
 
 def between(share: float, n: float) -> str:

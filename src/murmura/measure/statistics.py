@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import comb, inf
 from statistics import fmean, stdev
 
-from murmura.measure.figure import AUC, FEW, SHARE, Figure, interval
+from murmura.measure.figure import AUC, SHARE, Figure, interval
+from murmura.runs.schema import FEW
 from murmura.units import decimal, signed
 
 _CERTAIN = 0.05  # largest p of a difference that is called one

@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import isfinite, nan
 
 from murmura.measure.catalogue import figure, utility_of
-from murmura.measure.figure import FEW
 from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
@@ -33,6 +32,7 @@ from murmura.report.standing import (
 from murmura.report.table import Row, kinds, runs_of
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
+from murmura.runs.schema import FEW
 from murmura.units import at_least, count, decimal, listing, signed
 
 GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (

@@ -13,7 +13,7 @@ from murmura.config import leaves
 from murmura.data.records import Kind
 from murmura.errors import CheckpointError
 from murmura.measure.catalogue import described, figure
-from murmura.measure.figure import AUC, FEW, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
+from murmura.measure.figure import AUC, GUESSING, LEAST_EPSILON, SHARE, Figure, interval
 from murmura.measure.statistics import estimate
 from murmura.report.content import Block, Entry, Heading, Span, entry
 from murmura.report.style import Style, style
@@ -263,7 +263,7 @@ def attacked(rows: Sequence[Row]) -> bool:
 def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
     """Whether an attack on that had so few records in some run that it says little."""
     found = [run.last.attacks[target] for run in runs if target in run.last.attacks]
-    return any(min(one.members, one.others) < FEW for one in found)
+    return any(one.says_little for one in found)
 
 
 def unlike(runs: Sequence[RunRecord]) -> bool:

@@ -11,17 +11,26 @@ from pydantic_core import PydanticCustomError
 
 SIMULATIONS: tuple[str, ...] = ("local", "processes")
 """The engines (``run.engine``) whose sites are played on one machine."""
+FEW = 20
+"""An attack with fewer members than this, or fewer other records, says little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
     """What was the strongest of several attacks, how many members and other records it was measured on, and of each
-    attack its AUC on these with the ends of its 95 % interval; of none in runs of versions that did not keep them."""
+    attack its AUC on these with the ends of its 95 % interval; of none in runs of versions that did not keep them.
+    Where an ε is promised it is not told how many members there were, but whether they were ``few``."""
 
     attack: str
-    members: int
+    members: int | None
     others: int
     each: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    few: bool = False
+
+    @property
+    def says_little(self) -> bool:
+        """That it had too few records."""
+        return self.few or any(number < FEW for number in (self.members, self.others) if number is not None)
 
 
 def _figure(value: Any) -> Any:

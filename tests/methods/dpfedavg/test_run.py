@@ -1,5 +1,7 @@
 """DP-FedAvg and DP-FTRL from an experiment file to the report."""
 
+import re
+
 import pytest
 
 from murmura.errors import ConfigError
@@ -38,6 +40,8 @@ def test_the_report_tells_what_is_guaranteed(make, label):
         and "it is trusted (a secure sum would" in page
     )
     assert result.rows[-1]["upload_auc"] is not None  # single updates are attacked too
+    for file in ("metrics.jsonl", "summary.json"):
+        assert set(re.findall(r'"members": ?(\w+)', (result.folder / file).read_text(encoding="utf-8"))) == {"null"}
     assert "It does not cover what is marked “outside ε” on this page (Leakage (AUC), Leakage of single" in page
     assert "outside ε" in markdown(table([read(result.folder)]))
     assert "In this simulation several may have shared passes" in page

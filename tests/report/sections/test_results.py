@@ -72,5 +72,9 @@ def test_few_records_warn_in_the_table_of_attacks(tmp_path):
     few = {"attack": {"attack": "error zone", "members": 6, "others": 24, "each": {}}}
     section = results(rows_of(write_run(tmp_path / "a", rows=[metrics(0), metrics(2, attacks=few)])))
     assert blocks(section, Table)[-1].entries[0][3].alert == "says little"
+    few["attack"] |= {"members": None, "few": True}
+    untold = results(rows_of(write_run(tmp_path / "c", rows=[metrics(2, attacks=few)])))
+    cell = blocks(untold, Table)[-1].entries[0][3]
+    assert (cell.text, cell.alert) == ("–", "says little")
     none = results(rows_of(write_run(tmp_path / "b", rows=[metrics(2, attacks={}, attack_auc=None)])))
     assert "Attacks carried out" not in columns_of(none)

@@ -17,10 +17,10 @@ from murmura.experiment.precision import slow
 from murmura.experiment.prepare import Plan
 from murmura.experiment.sites import Population
 from murmura.federation.method import Method
-from murmura.measure.figure import FEW
 from murmura.measure.membership import chosen, member_stream, others_stream, set_apart
 from murmura.measure.monitor import attacked
 from murmura.runs.folder import RunFolder
+from murmura.runs.schema import FEW
 from murmura.streams import Stream
 from murmura.units import bound, several
 

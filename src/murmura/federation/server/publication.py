@@ -9,9 +9,12 @@ from murmura.errors import RunError
 from murmura.federation.server.ledger import Ledger
 from murmura.federation.wire.messages import Payload, field_sizes
 from murmura.federation.wire.releases import Verbs, disclosed
+from murmura.runs.schema import FEW
+from murmura.units import rough
 
 Row = dict[str, Any]
 _TIMES = ("seconds", "at_sites", "wall", "peak_memory")  # of a row: they grow with what a round works on
+_COUNTED = ("attack_", "upload_", "member_", "memorisation")  # beginnings of what sites count of their own records
 
 
 class Publication:
@@ -88,21 +91,21 @@ class Publication:
         """Go back to what was ``saved``."""
 
 
-class WithoutTimes(Publication):
-    """Of a run that guarantees something: times and memory grow with how many records sites have, and with samples that
-    ε counts on being secret."""
+class WithoutNumbers(Publication):
+    """Of a run that guarantees something: neither how many records were attacked, nor times and memory, which grow with
+    how many sites have, and with samples that ε counts on being secret."""
 
     withheld = "how long it takes tells of records"
     tells_all = False
 
     def rows(self, rows: Sequence[Row]) -> list[Row]:
-        return [{key: value for key, value in row.items() if key not in _TIMES} for row in rows]
+        return [_of_attacks({key: value for key, value in row.items() if key not in _TIMES}) for row in rows]
 
     def timed(self, rows: Sequence[Row]) -> Sequence[Row]:
         return ()
 
 
-class OfSecretCohorts(WithoutTimes):
+class OfSecretCohorts(WithoutNumbers):
     """Of a run whose ε counts on nobody knowing whom a round has asked, nor how many: of the traffic what is expected,
     which follows from public numbers; of a round what was measured, which follows from the noisy model and public
     records. Neither counts and losses nor events, which name who was asked.
@@ -136,7 +139,7 @@ class OfSecretCohorts(WithoutTimes):
         self._before = self.told.traffic()
 
     def rows(self, rows: Sequence[Row]) -> list[Row]:
-        return self._rows
+        return super().rows(self._rows)
 
     def close(self, row: Row, figures: Mapping[str, Any]) -> None:
         self._rows.append(
@@ -165,3 +168,21 @@ class OfSecretCohorts(WithoutTimes):
 
     def rewind(self, saved: Mapping[str, Any]) -> None:
         self._rows = saved["published"]
+
+
+def _of_attacks(row: Row) -> Row:
+    """A row in which nobody can read how many private records were attacked: shares of them are rough. That they were
+    few is told, since such figures say little."""
+    counted = [key for key in row if key.startswith(_COUNTED)]
+    told = row | {key: rough(row[key]) for key in counted}
+    for key in counted:
+        if key.endswith("_n"):
+            del told[key]
+    if attacks := row.get("attacks"):
+        told["attacks"] = {target: _attack(one) for target, one in attacks.items()}
+    return told
+
+
+def _attack(told: Mapping[str, Any]) -> dict[str, Any]:
+    each = {name: rough(one) for name, one in told.get("each", {}).items()}
+    return {**told, "members": None, "few": told["members"] < FEW, "each": each}

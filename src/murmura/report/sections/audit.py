@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from murmura.measure.catalogue import READS
-from murmura.measure.figure import FEW
 from murmura.report.content import Block, Entry, Picture, Pictures, ReportSection, Table, capital, entry, note
 from murmura.report.drawing import MUTED, shares, svg
 from murmura.report.standing import KNOWN_BEFORE
@@ -27,6 +26,7 @@ from murmura.runs.audit import (
     Written,
 )
 from murmura.runs.record import RunRecord
+from murmura.runs.schema import FEW
 from murmura.units import DASH, count, decimal, signed
 
 if TYPE_CHECKING:

@@ -79,7 +79,9 @@ def _attacks(rows: Sequence[Row]) -> list[Block]:
             if not found:
                 continue
             few = "says little" if few_attacked(row.runs, target) else ""
-            told = [(one.attack, count(one.members), count(one.others)) for one in found]
+            told = [
+                (one.attack, DASH if one.members is None else count(one.members), count(one.others)) for one in found
+            ]
             attack, members, others = (", ".join(dict.fromkeys(each)) for each in zip(*told, strict=True))
             label = Entry(row.label, look=row.look) if len(rows) > 1 else Entry(row.label)
             lines.append([label, name, attack, Entry(members, alert=few), others])
