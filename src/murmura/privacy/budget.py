@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -137,13 +137,17 @@ class Budget:
             if entry not in account.lines:
                 self._enter(account, run, lost=reason)
 
-    def answered(self, line: Mapping[str, Any]) -> None:
+    def answered(self, line: Mapping[str, Any], require: Callable[[Sequence[Mapping[str, Any]]], None]) -> None:
         """Enter that the site answers a run, as its own journal of runs notes it (``federation.site.joined``).
+
+        Args:
+            require: raises an error if it may not, by what ``runs`` has; no other run is entered until this one is.
 
         Raises:
             CheckpointError: it cannot be entered.
         """
         with self._open() as account:
+            require(self._runs())
             self._enter(account, line["run"], answered=line)
 
     def runs(self) -> list[dict[str, Any]]:
@@ -154,7 +158,10 @@ class Budget:
             CheckpointError: they cannot be read.
         """
         with self._open():
-            every = [(path, line) for path in sorted(self.accounts.glob(f"*/{ACCOUNT}")) for line in _lines(path)]
+            return self._runs()
+
+    def _runs(self) -> list[dict[str, Any]]:
+        every = [(path, line) for path in sorted(self.accounts.glob(f"*/{ACCOUNT}")) for line in _lines(path)]
         own = (line for path, line in every if self.records == line.get("records") or path.parent == self.folder)
         return [line["answered"] for line in own if "answered" in line]
 

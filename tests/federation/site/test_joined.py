@@ -13,6 +13,7 @@ from murmura.federation.site.site import Site
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.messages import Ask, Reply
 from murmura.federation.wire.releases import Count, Verbs, verb
+from murmura.privacy.budget import ACCOUNT, Budget
 from murmura.streams import Stream
 
 
@@ -104,6 +105,22 @@ def test_of_each_further_run_that_the_owner_allows_they_are_told(tmp_path):
     told = [Joined(tmp_path / "runs", always).enter(run) for run in ("a", "a", "b", "a", "c")]
     assert [bool(one) for one in told] == [False, False, True, False, True]
     assert "run 'c' is number 3" in told[-1]
+
+
+def test_of_two_runs_that_ask_at_once_in_two_folders_one_is_answered(tmp_path):
+    """Whichever enters first: the other counts it, though it came after the other had been asked."""
+    owners = Once(), Once()
+    first, second = (
+        Joined(tmp_path / f"{k}.journal", owner, Budget(tmp_path / "accounts", "north", "records", None, 1e-5))
+        for k, owner in enumerate(owners)
+    )
+    first.require("a")
+    owners[0].noted = lambda: {"noted": not second.enter("b")}
+    with pytest.raises(RefusedError, match="one run is enough"):
+        first.enter("a")
+    assert not (tmp_path / "0.journal").exists()
+    [account] = (tmp_path / "accounts").glob(f"*/{ACCOUNT}")
+    assert len(account.read_text().splitlines()) == 1
 
 
 def test_a_server_that_gives_two_runs_one_id_has_one_of_them_answered(tmp_path):

@@ -7,6 +7,7 @@ for that run alone; so a site writes down by itself which ones it has answered, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,14 +70,8 @@ class Joined:
             RefusedError: the owner does not allow that this run is answered besides those before it; or there is no
                 room for one answer more.
         """
-        if self._owner is None:
-            return
-        if self._noted(run, self._owner) is None:
-            objection = self._owner.objection(self._before())
-        else:
-            objection = self._owner.exceeded(self._before()) if more else None
-        if objection:
-            raise RefusedError(objection, fix=OWNERS)
+        if self._owner is not None:
+            self._require(run, self._owner, more, [] if self._account is None else self._account.runs())
 
     def enter(self, run: str, *, more: bool = False) -> str:
         """Note a run before the first answer that depends on what records say.
@@ -96,10 +91,12 @@ class Joined:
         noted = self._noted(run, self._owner)
         if noted and not more:
             return ""
-        self.require(run, more=more)
         line = noted or {"run": run, "experiment": self._owner.experiment, **self._owner.noted()}
-        if self._account is not None:
-            self._account.answered(line)  # first, so that no run is known here alone
+        require = partial(self._require, run, self._owner, more)
+        if self._account is None:
+            require([])
+        else:
+            self._account.answered(line, require)  # first, so that no run is known here alone
         self._journal.append(line)
         if noted or (number := len({line["run"] for line in self._journal.lines})) == 1:
             return ""
@@ -112,8 +109,17 @@ class Joined:
         lines = (line for line in self._journal.lines if (line["run"], line["experiment"]) == (run, owner.experiment))
         return next(lines, None)
 
-    def _before(self) -> list[Mapping[str, Any]]:
-        """What was noted here and, without the consents, which are given here, in other folders."""
+    def _require(self, run: str, owner: Owner, more: bool, known: Sequence[Mapping[str, Any]]) -> None:
+        """As ``require``.
+
+        Args:
+            known: what the account has. Of other folders it counts without the consents, which are given here.
+        """
         own = self._journal.lines
-        elsewhere = [] if self._account is None else [line for line in self._account.runs() if line not in own]
-        return [*own, *({**line, "consents": 0} for line in elsewhere)]
+        before = [*own, *({**line, "consents": 0} for line in known if line not in own)]
+        if self._noted(run, owner) is None:
+            objection = owner.objection(before)
+        else:
+            objection = owner.exceeded(before) if more else None
+        if objection:
+            raise RefusedError(objection, fix=OWNERS)
