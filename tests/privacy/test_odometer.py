@@ -21,7 +21,7 @@ from murmura.privacy.odometer import anywhere, every, together, totals
 from murmura.privacy.run_ledgers import RunLedgers, found, note, noted, read
 from murmura.privacy.samplers import FixedSizeSampling, FullParticipation, PoissonSampling
 from murmura.runs.folder import RunFolder
-from murmura.runs.names import CHOSEN_BY, ID
+from murmura.runs.names import CHOSEN_BY, CONFIG, ID
 from murmura.runs.names import RECORDS as RECORDS_FILE
 from murmura.runs.names import SITES as SITES_FILE
 from murmura.runs.schema import SiteReport
@@ -281,6 +281,15 @@ def test_a_run_without_privacy_on_the_same_records_leaves_no_bound(tmp_path):
         together(runs, "record")
     with pytest.raises(PrivacyError, match="no privacy was promised"):
         totals([read(plain)])
+
+
+def test_a_run_that_protects_by_itself_has_no_ledger_and_promised_something(tmp_path):
+    private, local = run_folder(tmp_path / "1", {"a": "x"}, whole=SITES), run_folder(tmp_path / "2", {"a": "x"})
+    (local / CONFIG).write_text("[method]\nepsilon = 7.58\n")
+    (one,) = totals([read(private), read(local)])
+    assert one.epsilon is None and "2 used these records, and kept no ledger, as DP-Prompt does" in one.refused
+    with pytest.raises(PrivacyError, match="no ledger was kept, as by DP-Prompt, whose ε add up"):
+        totals([read(local)])
 
 
 def test_a_run_without_privacy_is_told_whatever_its_partition(tmp_path):

@@ -157,6 +157,13 @@ def test_without_ledgers_the_epsilon_of_seeds_add_up(tmp_path):
     assert row.cells["epsilon"].together == "all 2 runs: at most 8.000, δ = 2e-05"
 
 
+def test_what_protects_by_itself_has_no_ledger_and_its_epsilon_adds_up(tmp_path):
+    seeds(tmp_path, *[[guaranteed(7.58, "site", 0.0)]] * 2)
+    folders = [leave_ledgers(tmp_path / f"s{seed}", {"a": "x"}) for seed in range(2)]
+    (row,) = rows_of(*folders)
+    assert row.cells["epsilon"].together == "all 2 runs: at most 15.160, δ = 0"
+
+
 def test_whom_an_epsilon_is_about_stands_below_the_table(tmp_path, capsys):
     rows = rows_of(write_run(tmp_path / "a", rows=[guaranteed(4.0)]), write_run(tmp_path / "b", method="FedProx"))
     sentence = "ε bounds what one record changes (zero-out), but for δ = 1e-05."

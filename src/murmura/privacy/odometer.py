@@ -129,6 +129,8 @@ def totals(
     runs = every(runs)
     ledgers = [ledger for run in runs for ledger in (*run.sites.values(), run.whole) if ledger is not None]
     if not ledgers and not any(run.damaged for run in runs):
+        if any(run.promises for run in runs):
+            raise PrivacyError("no ledger was kept, as by DP-Prompt, whose ε add up", where=names)
         raise PrivacyError("no privacy was promised, and so none is accounted for", where=names)
     if delta is None:
         delta = min((ledger.plan.delta for ledger in ledgers), default=1e-5)
@@ -244,7 +246,8 @@ def _require_unused(unit: Unit, run: RunLedgers, site: str) -> None:
     if unit == "site" and run.sites:
         raise PrivacyError(f"{run.name} protects single records, and no whole site")
     if not run.sites:
-        raise PrivacyError(f"{run.name} used these records, and promised no privacy")
+        by_itself = "kept no ledger, as DP-Prompt does, whose ε adds to that of the others"
+        raise PrivacyError(f"{run.name} used these records, and {by_itself if run.promises else 'promised no privacy'}")
     raise PrivacyError(f"{run.name} has no ledger of site {site}")
 
 

@@ -66,6 +66,7 @@ class RunLedgers:
         id: by which it is known wherever it lies; None where its folder has none.
         at: when it was looked at, in ISO 8601, UTC.
         finished: it had finished by then, and so does not go on.
+        promises: its method was given an ε to keep within, whether or not a ledger holds what it spends.
         chosen_by: what it has noted of the runs by which its options were chosen, and of those that these name.
     """
 
@@ -79,6 +80,7 @@ class RunLedgers:
     id: str | None = None
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="microseconds"))
     finished: bool = False
+    promises: bool = False
     chosen_by: tuple[RunLedgers, ...] = ()
 
     @classmethod
@@ -115,6 +117,7 @@ class RunLedgers:
             "id": self.id,
             "at": self.at,
             "finished": self.finished,
+            "promises": self.promises,
         }
 
     @classmethod
@@ -193,7 +196,7 @@ def named(folder: Path) -> list[str]:
         CheckpointError: that cannot be read.
     """
     with explaining("what chose the options of this run cannot be read", folder, "", *_DAMAGED):
-        return [str(Path(one)) for one in _options(folder).get("chosen_by", [])]
+        return [str(Path(one)) for one in _options(folder, "run").get("chosen_by", [])]
 
 
 def chosen_by(folder: Path) -> tuple[RunLedgers, ...]:
@@ -210,11 +213,11 @@ def chosen_by(folder: Path) -> tuple[RunLedgers, ...]:
     )
 
 
-def _options(folder: Path) -> Mapping[str, Any]:
-    """Of the table ``[run]``; empty where there is no file."""
-    found: Mapping[str, Any] = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get("run", {})
+def _options(folder: Path, table: str) -> Mapping[str, Any]:
+    """Of a table of the experiment; empty where there is no file."""
+    found: Mapping[str, Any] = files.toml(files.text(folder / CONFIG) or "", folder / CONFIG).get(table, {})
     if not isinstance(found, Mapping):
-        raise CheckpointError("[run] is no table", where=str(folder / CONFIG), fix="Restore it from a copy.")
+        raise CheckpointError(f"[{table}] is no table", where=str(folder / CONFIG), fix="Restore it from a copy.")
     return found
 
 
@@ -243,7 +246,7 @@ def _read(folder: Path) -> RunLedgers:
     server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
     if anchor is not None:
         server.check(anchor)
-    simulated = _options(folder).get("engine", SIMULATIONS[0]) in SIMULATIONS
+    simulated = _options(folder, "run").get("engine", SIMULATIONS[0]) in SIMULATIONS
     spent = bool(ledgers or server.lines)  # before that, nothing was
     for site in _taken_part(folder) - records.keys() if spent and simulated else ():
         records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"
@@ -263,6 +266,7 @@ def _read(folder: Path) -> RunLedgers:
         caveats=tuple(str(line.get("said")) for line in said.lines if "of" not in line),
         id=id_of(folder),
         finished=(folder / SUMMARY).exists() and not any((folder / CHECKPOINTS).glob("round-*")),
+        promises=bool(_options(folder, "method").get("epsilon")),
         chosen_by=chosen_by(folder),
     )
 

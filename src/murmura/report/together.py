@@ -15,10 +15,14 @@ from murmura.units import bound
 
 def together(group: Sequence[RunRecord]) -> str:
     """The ε of everything that these runs released, and of what their options were chosen by, by their ledgers; the sum
-    of their ε where ledgers are gone."""
+    of their ε where ledgers are gone, or there are none since δ is 0, as of what protects by itself."""
     told = [run.last.privacy for run in group]
     others = any(run.chosen_by or run.beside for run in group)
     count = f"all {len(group)} runs" + " and those that options were chosen by" * others
+    total, delta = (sum(one[name] for one in told) for name in ("epsilon", "delta"))
+    added_up = f"{count}: at most {bound(total)}, δ = {delta:g}"
+    if not (others or delta):
+        return added_up
     ledgers: list[RunLedgers] = []
     try:
         ledgers = [one for run in group for one in ledgers_of(run.folder, run.beside)]
@@ -26,8 +30,7 @@ def together(group: Sequence[RunRecord]) -> str:
     except CheckpointError:
         if others:
             return f"{count}: not known, since what some have spent is not here"
-        total = sum(one["epsilon"] for one in told)
-        return f"{count}: at most {bound(total)}, δ = {sum(one['delta'] for one in told):g}"
+        return added_up
     except PrivacyError as error:
         return f"{count}: {without_places(error.what, ledgers)}"
     return f"{count}: {bound(rounded(found, target_of(group[0].options['method'], told[0]['unit'])))}"
