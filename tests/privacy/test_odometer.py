@@ -287,8 +287,8 @@ def test_a_run_that_protects_by_itself_has_no_ledger_and_promised_something(tmp_
     private, local = run_folder(tmp_path / "1", {"a": "x"}, whole=SITES), run_folder(tmp_path / "2", {"a": "x"})
     (local / CONFIG).write_text("[method]\nepsilon = 7.58\n")
     (one,) = totals([read(private), read(local)])
-    assert one.epsilon is None and "2 used these records, and kept no ledger, as DP-Prompt does" in one.refused
-    with pytest.raises(PrivacyError, match="no ledger was kept, as by DP-Prompt, whose ε add up"):
+    assert one.epsilon is None and "2 used these records, and kept no ledger: DP-Prompt needs none" in one.refused
+    with pytest.raises(PrivacyError, match="no ledger was kept: DP-Prompt needs none, and its ε add up"):
         totals([read(local)])
 
 

@@ -130,7 +130,8 @@ def totals(
     ledgers = [ledger for run in runs for ledger in (*run.sites.values(), run.whole) if ledger is not None]
     if not ledgers and not any(run.damaged for run in runs):
         if any(run.promises for run in runs):
-            raise PrivacyError("no ledger was kept, as by DP-Prompt, whose ε add up", where=names)
+            what = "no ledger was kept: DP-Prompt needs none, and its ε add up; other methods had taken no private step"
+            raise PrivacyError(what, where=names)
         raise PrivacyError("no privacy was promised, and so none is accounted for", where=names)
     if delta is None:
         delta = min((ledger.plan.delta for ledger in ledgers), default=1e-5)
@@ -246,7 +247,7 @@ def _require_unused(unit: Unit, run: RunLedgers, site: str) -> None:
     if unit == "site" and run.sites:
         raise PrivacyError(f"{run.name} protects single records, and no whole site")
     if not run.sites:
-        by_itself = "kept no ledger, as DP-Prompt does, whose ε adds to that of the others"
+        by_itself = "kept no ledger: DP-Prompt needs none, and its ε adds to that of the others"
         raise PrivacyError(f"{run.name} used these records, and {by_itself if run.promises else 'promised no privacy'}")
     raise PrivacyError(f"{run.name} has no ledger of site {site}")
 
