@@ -4,11 +4,12 @@ import shutil
 
 import pytest
 import torch
-from transformers import XLMConfig, XLMWithLMHeadModel
+from transformers import BertConfig, LlamaConfig, XLMConfig, XLMWithLMHeadModel
 
 from murmura import models
 from murmura.errors import ModelError
-from murmura.experiment.skeleton import config_and_tokenizer
+from murmura.experiment.skeleton import config_and_tokenizer, skeleton_of
+from murmura.models.declared import is_masked
 from tests.conftest import make_bert, make_llama
 
 
@@ -42,6 +43,25 @@ def test_a_masked_model_is_no_causal_one(tokenizer, tmp_path):
     save(tmp_path, make_bert(tokenizer), tokenizer)
     with pytest.raises(ModelError, match=r"causal language model: it is a masked one \(BertForMaskedLM\)"):
         models.load(str(tmp_path), "causal", device="cpu")
+
+
+@pytest.mark.parametrize("named", [None, ["BertForPreTraining"], ["BertLMHeadModel"]])
+def test_a_model_that_looks_to_both_sides_is_a_masked_one_whatever_its_config_names(tokenizer, tmp_path, named):
+    """As some are published. Loaded as a causal one it would read the answer along with the question."""
+    save(tmp_path, make_bert(tokenizer), tokenizer)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"architectures": named}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert type(models.load(str(tmp_path), "either", device="cpu").model).__name__ == "BertForMaskedLM"
+    declared = named[0] if named else "bert"
+    with pytest.raises(ModelError, match=rf"causal language model: it is a masked one \({declared}\)"):
+        models.load(str(tmp_path), "causal", device="cpu")
+    with pytest.raises(ModelError, match=rf"is a masked language model \({declared}\), not a causal one"):
+        skeleton_of("it", config_and_tokenizer(str(tmp_path))[0], "causal")
+
+
+def test_a_bert_that_is_a_decoder_is_a_causal_model():
+    decoder = BertConfig(is_decoder=True, architectures=["BertLMHeadModel"])
+    assert not is_masked(decoder) and not is_masked(LlamaConfig()) and is_masked(BertConfig())
 
 
 def test_a_model_for_blanks_of_another_kind_is_no_masked_one(tokenizer, tmp_path):

@@ -13,8 +13,9 @@ from murmura import models
 from murmura.errors import ModelError
 from murmura.experiment.config import Experiment
 from murmura.experiment.precision import device_name
-from murmura.experiment.skeleton import OutOfReachError, config_and_tokenizer, is_masked, skeleton_of
+from murmura.experiment.skeleton import OutOfReachError, config_and_tokenizer, skeleton_of
 from murmura.experiment.start import adapter_to_begin_with
+from murmura.models.declared import is_masked
 from murmura.training.adapter import PEFT_PREFIX, State, shapes_of
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec

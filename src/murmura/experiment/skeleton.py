@@ -8,6 +8,7 @@ from typing import Any
 
 from murmura import models
 from murmura.errors import ModelError
+from murmura.models.declared import is_masked, named
 from murmura.models.quiet import line, quiet
 from murmura.resources import KINDS, Kind
 
@@ -55,16 +56,10 @@ def skeleton_of(name: str, config: Any, kind: Kind) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
     if kind == "causal" and is_masked(config):  # transformers would build it, with attention to both sides
-        declared = ", ".join(config.architectures)
-        raise ModelError(f"is a masked language model ({declared}), not a causal one", where=name)
+        raise ModelError(f"is a masked language model ({named(config)}), not a causal one", where=name)
     auto: Any = {"encoder": AutoModel, "masked": AutoModelForMaskedLM, "causal": AutoModelForCausalLM}[kind]
     try:
         with torch.device("meta"), quiet():
             return auto.from_config(config)
     except Exception as error:  # as above
         raise ModelError(f"cannot be built as a {KINDS[kind]} ({line(error)})", where=name) from error
-
-
-def is_masked(config: Any) -> bool:
-    """Whether a model fills in masks, by what its config says it is."""
-    return any(name.endswith("ForMaskedLM") for name in config.architectures or [])

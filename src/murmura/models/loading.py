@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from murmura.errors import ModelError, MurmuraError
+from murmura.models.declared import is_masked, named
 from murmura.models.locate import locate
 from murmura.models.quiet import line, quiet
 
@@ -115,10 +116,10 @@ def _task(folder: Path, wanted: Wanted) -> Task:
     from transformers import AutoConfig
 
     # transformers would load a masked model as a causal one too, with attention to both sides, and only warn.
-    declared = AutoConfig.from_pretrained(folder).architectures or []
-    masked = any(name.endswith("ForMaskedLM") for name in declared)
+    config = AutoConfig.from_pretrained(folder)
+    masked = is_masked(config)
     if wanted == "causal" and masked:
-        raise ValueError(f"it is a masked one ({', '.join(declared)})")
+        raise ValueError(f"it is a masked one ({named(config)})")
     if wanted == "either":
         return "masked" if masked else "causal"
     return wanted
