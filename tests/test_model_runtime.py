@@ -10,8 +10,9 @@ from murmura.generation.sampling import Sampling
 from murmura.resources import Loader, Resource, Resources
 from murmura.streams import Stream
 from murmura.training.config import LoraSpec
-from tests.conftest import make_gpt2, make_llama
+from tests.conftest import make_gpt2, make_llama, restless
 from tests.federation.world import instructions, make_workbench
+from tests.generation.families import phi3
 from tests.training.helpers import assert_same, random_state
 
 
@@ -67,6 +68,15 @@ def test_writing_ends_with_the_context(tokenizer, make):
     assert [len(one.ids) <= most for one, most in zip(written, (3, 0, 0, 8), strict=True)] == [True] * 4
     assert [one.finished for one in written[1:3]] == [False] * 2
     assert written[3] == bench.write(states[:1], prompts[3:], [8])[0]
+
+
+def test_a_text_does_not_depend_on_longer_ones_where_positions_do(tokenizer):
+    lora = LoraSpec(rank=2, alpha=4, targets=("all-linear",))
+    bench = make_workbench(tokenizer, model=restless(phi3(tokenizer)), lora=lora)
+    states, prompts = [bench.bank.untrained] * 2, [list(range(10, 38)), list(range(50, 66))]
+    together = bench.write(states, prompts, [12] * 2)
+    assert together[1] == bench.write(states[1:], prompts[1:], [12])[0]
+    assert (len(together[0].ids), together[0].finished) == (4, False)
 
 
 def test_nothing_to_do(bench):

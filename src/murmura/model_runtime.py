@@ -17,6 +17,7 @@ from murmura.generation.packed import products_in
 from murmura.generation.sampling import Numbers, Sampling
 from murmura.generation.scoring import CloseScores, Score, TokenScores, close_scores, energies, score, token_scores
 from murmura.generation.writer import Completion, complete
+from murmura.models.declared import context_of
 from murmura.precision import DecodeDtype, in_bfloat16
 from murmura.progress import phase
 from murmura.reading import Reading
@@ -145,8 +146,8 @@ class ModelRuntime:
 
     @property
     def context(self) -> int | None:
-        """Most tokens of a text that the model was made for, or None where its config does not say."""
-        return getattr(self.bank.model.config, "max_position_embeddings", None)
+        """See ``context_of``."""
+        return context_of(self.bank.model.config)
 
     def prompt_ids(self, text: str) -> list[int]:
         """Ids of a prompt without a template."""

@@ -21,6 +21,12 @@ def made(kind, tokenizer, **changes):
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape | changes)).eval()
 
 
+def phi3(tokenizer):
+    """One whose positions are other ones beyond 32 tokens (LongRoPE)."""
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+    return made("phi3", tokenizer, rope_parameters=rope, original_max_position_embeddings=32)
+
+
 FAMILIES = {
     "llama": (make_llama, ("q_proj", "v_proj", "down_proj")),
     "gpt2": (make_gpt2, ("c_attn", "c_fc")),

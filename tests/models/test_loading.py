@@ -4,12 +4,11 @@ import shutil
 
 import pytest
 import torch
-from transformers import BertConfig, LlamaConfig, XLMConfig, XLMWithLMHeadModel
+from transformers import XLMConfig, XLMWithLMHeadModel
 
 from murmura import models
 from murmura.errors import ModelError
 from murmura.experiment.skeleton import config_and_tokenizer, skeleton_of
-from murmura.models.declared import is_masked
 from tests.conftest import make_bert, make_llama
 
 
@@ -57,11 +56,6 @@ def test_a_model_that_looks_to_both_sides_is_a_masked_one_whatever_its_config_na
         models.load(str(tmp_path), "causal", device="cpu")
     with pytest.raises(ModelError, match=rf"is a masked language model \({declared}\), not a causal one"):
         skeleton_of("it", config_and_tokenizer(str(tmp_path))[0], "causal")
-
-
-def test_a_bert_that_is_a_decoder_is_a_causal_model():
-    decoder = BertConfig(is_decoder=True, architectures=["BertLMHeadModel"])
-    assert not is_masked(decoder) and not is_masked(LlamaConfig()) and is_masked(BertConfig())
 
 
 def test_a_model_for_blanks_of_another_kind_is_no_masked_one(tokenizer, tmp_path):

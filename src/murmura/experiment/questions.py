@@ -22,6 +22,7 @@ from murmura.measure.benchmarks.benchmark_set import BenchmarkSet, prompt
 from murmura.measure.benchmarks.config import BenchmarksConfig
 from murmura.measure.harness import tasks as harness
 from murmura.measure.harness.tasks import HarnessSet
+from murmura.models.declared import context_of
 from murmura.reading import Reading
 from murmura.streams import Stream
 
@@ -57,7 +58,7 @@ def ask(experiment: Experiment, method: Method, reading: Reading, model: ModelSp
     wanted = experiment.evaluation.benchmarks
     asked = Asked(harness=_harness(wanted, method) if wanted and wanted.tasks else None)
     if asked.harness:
-        asked.harness.require_room(_context(model))
+        asked.harness.require_room(context_of(model.config))
         asked.asks.extend(asked.harness.subjects)
     for name, options in wanted.named.items() if wanted else ():
         benchmark = BENCHMARKS[name](options)
@@ -112,11 +113,6 @@ def _fit(questions: Sequence[Choice], reading: Reading) -> list[bool]:
     return [fit[place] == len(question.options) for place, question in enumerate(questions)]
 
 
-def _context(model: ModelSpec) -> int | None:
-    """Most tokens of a text that the model was made for, or None where its config does not say."""
-    return getattr(model.config, "max_position_embeddings", None)
-
-
 def _harness(wanted: BenchmarksConfig, method: Method) -> HarnessSet:
     """The tasks of lm-evaluation-harness with their data."""
     assert wanted.tasks
@@ -156,7 +152,7 @@ def _benchmark(
         what="question",
     )
     chosen = _drawn(list(zip(loaded.records, loaded.places, strict=True)), options.records, stream)
-    template, room = reading.template, _context(model)
+    template, room = reading.template, context_of(model.config)
     assert template is not None, "refused for kinds of record that have no template"
     ids = plain_ids([prompt(benchmark, question, template) for question, _ in chosen], model.tokenizer)
     long = [room is not None and len(found) + options.tokens > room for found in ids]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.measure.evaluation_set import EvaluationSet
+from murmura.models.declared import context_of
 from murmura.reading import Reading
 from murmura.streams import Stream
 
@@ -37,7 +38,7 @@ def reading(experiment: Experiment, tokenizer: Any, config: Any, *, masked: bool
 def _reads(tokenizer: Any, config: Any, *, masked: bool) -> int | None:
     """Most tokens that a model reads, None where it does not say. RoBERTa's kind counts positions from behind the
     padding's, so its config says too much; the tokenizers of masked models know."""
-    limits = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length if masked else None]
+    limits = [context_of(config), tokenizer.model_max_length if masked else None]
     return min((limit for limit in limits if limit), default=None)
 
 

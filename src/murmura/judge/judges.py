@@ -10,6 +10,7 @@ from murmura import models
 from murmura.errors import ConfigError
 from murmura.generation.writer import complete
 from murmura.model_runtime import bank_of
+from murmura.models.declared import context_of
 from murmura.precision import in_bfloat16
 from murmura.synthesis.generators import Answer, Request
 
@@ -46,7 +47,7 @@ class LocalJudge:
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Answer]]:
         """See ``Generator``."""
         waiting = iter(requests)
-        context: int | None = getattr(self._bank.model.config, "max_position_embeddings", None)
+        context = context_of(self._bank.model.config)
         while wave := list(islice(waiting, _ROWS)):
             prompts = [self._ids(request.prompt) for request in wave]
             room = [
