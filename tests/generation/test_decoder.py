@@ -11,6 +11,7 @@ from murmura.generation.decoder import _PASSES, _passes, decoder_for
 from murmura.generation.writer import complete
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
+from tests.conftest import restless
 from tests.generation.families import made
 from tests.training.helpers import random_state
 
@@ -51,6 +52,15 @@ def test_chunks_of_attention_are_left_to_the_model(llama, tokenizer):
     assert isinstance(decoder_for(bank, [text], 1), decoder.Decoder)
     llama.config.attention_chunk_size = 8
     assert isinstance(decoder_for(bank, [text], 1), decoder.Lockstep)
+
+
+def test_texts_of_a_model_that_counts_by_its_cache_are_written_one_by_one(tokenizer):
+    model = restless(made("bart", tokenizer, decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=64))
+    bank = Bank(model, LoraSpec(rank=4, alpha=8, targets=("q_proj", "v_proj")))
+    bank.load([random_state(bank, 0, scale=0.5)])
+    prompts = [list(range(10, 27)), [5, 6, 7], list(range(40, 51))]
+    together = complete(bank, tokenizer, prompts, [0] * 3, [8] * 3)
+    assert together == [complete(bank, tokenizer, [prompt], [0], [8])[0] for prompt in prompts]
 
 
 def test_a_model_without_a_memory_is_refused(llama, tokenizer, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
 from transformers import Cache, DynamicCache
 
 from murmura.errors import ModelError
@@ -59,7 +60,17 @@ class Text:
 def decoder_for(bank: Bank, texts: Sequence[Text], rows: int) -> Decoder | Lockstep:
     """The one for a model: some keep more than keys and values, or in a way of their own."""
     layers = layers_of(bank.model)
-    return Lockstep(bank, rows) if layers is None else Decoder(bank, layers, texts, rows)
+    if layers is None:
+        return Lockstep(bank, rows)
+    return Decoder(bank, layers, texts, 1 if _counts_by_cache(bank.model) else rows)
+
+
+def _counts_by_cache(model: nn.Module) -> bool:
+    """Whether a token's place is how much the cache holds, one number for all rows, as with BART's kind: texts of
+    different lengths cannot then be written together."""
+    embeddings = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Embedding)}
+    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+    return not takes_positions and not embeddings.isdisjoint({"embed_positions", "position_embeddings"})
 
 
 class _Calls:
