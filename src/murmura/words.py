@@ -13,3 +13,8 @@ _ALONE = re.compile(
 def apart(text: str) -> str:
     """The text with spaces round each letter of scripts that have none between words: there each counts as a word."""
     return _ALONE.sub(r" \g<0> ", text)
+
+
+def count_words(text: str) -> int:
+    """How many words there are between spaces; in scripts that have none, each letter counts as one."""
+    return len(apart(text).split())

@@ -98,6 +98,18 @@ def test_an_instruction_like_an_own_one_or_an_earlier_one_is_dropped():
     assert drafts.counts == {"drafts.similar": 2, "drafts.too_short": 21}
 
 
+def test_a_site_is_drafted_for_in_the_script_in_which_it_writes():
+    def say(prompt, adapter):
+        return next(written) if is_for_instruction(prompt) else " None\nResponse: 请明天再来"
+
+    own = [Instruction("请说明这种药的用法", "", "一天两次"), Instruction("Explain the new dose", "", "twice a day")]
+    for shown, kept in ((own, 4), (own[1:] * 2, 0)):
+        written = (f"为什么会头痛{'一二三四五六七八九十'[n % 10] * 9}" for n in count())
+        [drafts] = draft(Scripted(say), orders(clinic=shown), replace(CONFIG, sampling=Sampling(0.7)))
+        assert len(drafts.records) == kept, drafts.counts
+    assert drafts.counts["drafts.bad_start"] == 6 * 4
+
+
 def test_what_a_site_already_has_is_not_drafted_again():
     known = Instruction("a new task for the nurse", "", "call on Monday")
     bench = Scripted(lambda prompt, adapter: known.instruction)

@@ -30,6 +30,21 @@ def test_rules(instruction, fault):
     assert format_fault(instruction, True, alpaca_filters=False) == fault
 
 
+@pytest.mark.parametrize(
+    ("instruction", "fault"),
+    [
+        ("请解释新的剂量。", None),
+        ("请解释", "too_short"),
+        ("«Объясните» новую дозу мне", "bad_start"),
+        ("Объясните новую дозу мне", None),
+        ("Explain the new dose.", None),
+        ("", "empty"),
+    ],
+)
+def test_rules_where_a_site_writes_in_another_script(instruction, fault):
+    assert format_fault(instruction, True, alpaca_filters=False, in_ascii=False) == fault
+
+
 def test_an_instruction_that_was_cut_off_is_dropped():
     assert format_fault("Explain the new dose", False, alpaca_filters=False) == "unfinished"
 

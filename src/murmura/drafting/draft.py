@@ -120,6 +120,7 @@ class _Desk:
         self.shared = shared_instruction(order.records)
         self.shown = [as_task(record, self.shared) for record in order.records]
         self.inputs = any(record.input for record in self.shown)
+        self.in_ascii = all(record.instruction[:1].isascii() for record in self.shown)
         known = [as_task(record, self.shared) for record in order.known]
         self.similar = Similar((record.instruction for record in [*self.shown, *known]), config.rouge)
         self.copies = Copies([*self.shown, *known], config.rouge)
@@ -150,7 +151,7 @@ class _Desk:
 
     def take_instruction(self, attempt: _Attempt, written: Completion) -> None:
         instruction, complete = read_instruction(written.text, written.finished)
-        fault = format_fault(instruction, complete, self.config.alpaca_filters)
+        fault = format_fault(instruction, complete, self.config.alpaca_filters, in_ascii=self.in_ascii)
         if fault is None and instruction in self.similar:
             fault = "similar"
         if fault is not None:

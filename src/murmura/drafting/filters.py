@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import string
+import unicodedata
 from collections.abc import Iterable
 
 from murmura.data.records import Instruction
 from murmura.drafting.prompts import one_line
 from murmura.drafting.rejections import Rejection
 from murmura.measure.text import References
+from murmura.words import count_words
 
 _REFUSAL = re.compile(r"(as an?|sorry|i[’']m sorry)\b", re.IGNORECASE)
 _KEYWORD = re.compile(r"\b(images?|graphs?|pictures?|files?|maps?|draw|plot|go to)\b", re.IGNORECASE)
@@ -17,26 +18,31 @@ _FEWEST_WORDS, _MOST_WORDS = 4, 150  # of an instruction
 _FEWEST_TOKENS = 3  # of a response
 
 
-def format_fault(instruction: str, complete: bool, alpaca_filters: bool) -> Rejection | None:
+def format_fault(instruction: str, complete: bool, alpaca_filters: bool, *, in_ascii: bool = True) -> Rejection | None:
     """The first rule that a new instruction breaks, or None (Wang et al. 2023, Self-Instruct, §2.3).
 
     Args:
         instruction: in one line.
         complete: False where the model was cut off before its end.
         alpaca_filters: also the two rules for data like Alpaca's.
+        in_ascii: it must begin in ASCII, as all of Self-Instruct's do.
     """
-    words = len(instruction.split())
+    words, start = count_words(instruction), instruction[:1]
     rules: dict[Rejection, object] = {
         "empty": not instruction,
         "unfinished": not complete,
         "refusal": _REFUSAL.match(instruction),
         "too_short": words < _FEWEST_WORDS,
         "too_long": words > _MOST_WORDS,
-        "bad_start": instruction[:1] in string.punctuation or not instruction[:1].isascii(),
+        "bad_start": _is_punctuation(start) or (in_ascii and not start.isascii()),
         "keyword": alpaca_filters and _KEYWORD.search(instruction),
         "program": alpaca_filters and instruction.startswith("Write a program"),
     }
     return next((name for name, broken in rules.items() if broken), None)
+
+
+def _is_punctuation(letter: str) -> bool:
+    return letter != "" and unicodedata.category(letter)[0] in "PS"  # of ASCII just those of string.punctuation
 
 
 def response_fault(draft: Instruction, tokens: int, threshold: float) -> Rejection | None:

@@ -16,7 +16,7 @@ REASONS: Mapping[str, str] = {
     "refusal": "the model refused or apologised instead of writing an instruction",
     "too_short": "a new instruction had fewer than 4 words",
     "too_long": "a new instruction had more than 150 words",
-    "bad_start": "a new instruction began with punctuation or with a letter that is not ASCII",
+    "bad_start": "a new instruction began with punctuation, or not in ASCII where all of the site’s own do",
     "keyword": "a new instruction was about images, files or the like",
     "program": "a new instruction asked for a program",
     "similar": "a new instruction was too much like one of the site's own or an earlier one",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from murmura.data import templates
 from murmura.data.records import Instruction
 from murmura.generation.loops import complete_sentences
-from murmura.words import apart
+from murmura.words import count_words
 
 PARAPHRASE = "Document: {text}\nParaphrase of the document:"
 """After Utpala et al. 2023 (DP-Prompt)."""
@@ -115,11 +115,6 @@ def mended(text: str) -> str:
     """The whole sentences of a text that was cut off; nothing where they are too few words for a text."""
     found = complete_sentences(text)
     return found if count_words(found) >= FEWEST_WORDS else ""
-
-
-def count_words(text: str) -> int:
-    """How many words there are between spaces; in scripts that have none, each letter counts as one."""
-    return len(apart(text).split())
 
 
 def one_line(text: str) -> str:

@@ -26,7 +26,7 @@ _FIXES: Mapping[Rejection, str] = {
     "refusal": _STRONGER,
     "too_short": _STRONGER,
     "too_long": "lower method.instruction_tokens",
-    "bad_start": f"{_STRONGER}; for records in another script, give public ones instead (method.substitute)",
+    "bad_start": _STRONGER,
     "keyword": "set method.alpaca_filters = false",
     "program": "set method.alpaca_filters = false",
     "similar": f"raise method.rouge, or {_STRONGER}",

@@ -20,6 +20,7 @@ from murmura.retrieval.encoder import Encoder
 from murmura.retrieval.search import Vectors
 from murmura.streams import Stream
 from murmura.synthesis import prompts
+from murmura.words import count_words
 
 
 def read(config: PretextConfig) -> list[str]:
@@ -37,7 +38,7 @@ def read(config: PretextConfig) -> list[str]:
         renaming="method.public_fields = {{{field} = '{column}'}}",
         remedy=REMOVE,
     )
-    texts = [one.text for one in found.records if prompts.count_words(one.text) > config.public_words]
+    texts = [one.text for one in found.records if count_words(one.text) > config.public_words]
     if not texts:
         fix = "Lower method.public_words, or name another file."
         raise DataError(f"no public text has more than {config.public_words} words", where=config.public, fix=fix)
