@@ -316,9 +316,18 @@ def bert(tokenizer):
 
 @pytest.fixture(scope="session")
 def llama_folder(tokenizer, tmp_path_factory):
-    """A tiny causal model of one layer, for whole runs, and its tokenizer saved as transformers does."""
+    """A tiny causal model of one layer and its tokenizer saved as transformers does."""
     folder = tmp_path_factory.mktemp("tiny-llama")
     make_llama(tokenizer, layers=1).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def deep_folder(tokenizer, tmp_path_factory):
+    """The same with two layers, of which the last may have an adapter alone."""
+    folder = tmp_path_factory.mktemp("deep-llama")
+    make_llama(tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

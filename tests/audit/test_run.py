@@ -47,8 +47,8 @@ def make(tmp_path, llama_folder):
 
 
 @pytest.mark.parametrize("most", [0, 5000])
-def test_an_audit_keeps_as_many_hidden_states_as_the_run_might(make, most):
-    folder = make(lora={"layers": "last 1"}, run={"cache_bytes": most})
+def test_an_audit_keeps_as_many_hidden_states_as_the_run_might(make, deep_folder, most):
+    folder = make(lora={"layers": "last 1"}, run={"cache_bytes": most}, model={"name": str(deep_folder)})
     bank = subject(folder).models.bank
     assert (bank.states.limit, bank.head.frozen is None) == (most, not most)
 

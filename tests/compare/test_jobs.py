@@ -23,7 +23,10 @@ from tests.augment.public import embedded_pool, public, save_encoder
 from tests.compare.conftest import ARMS, RATES
 
 
-def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(comparison, begun, monkeypatch, tmp_path):
+def test_runs_share_what_frozen_layers_compute_and_nothing_of_it_is_left(
+    comparison, table, deep_folder, begun, monkeypatch, tmp_path
+):
+    table["model"]["name"] = str(deep_folder)
     found, plain, place = [], jobs._run, tmp_path / "out" / ".murmura-states"
 
     def watched(job, at_once, under_way):
@@ -54,7 +57,10 @@ def test_a_run_that_failed_when_its_figures_were_there_is_not_said_to_stand_in_n
         jobs.require_done(failed)
 
 
-def test_what_one_arm_alone_reads_is_not_shared(comparison, begun, monkeypatch, tmp_path, tokenizer):
+def test_what_one_arm_alone_reads_is_not_shared(
+    comparison, table, deep_folder, begun, monkeypatch, tmp_path, tokenizer
+):
+    table["model"]["name"] = str(deep_folder)
     embedded_pool(tmp_path / "pool", save_encoder(tmp_path / "encoder", tokenizer), public(12))
     sent = {"strategy": "random", "pool": str(tmp_path / "pool"), "records": 2}
     high, found, plain = {"lora": {"layers": "last 1"}}, [], jobs._run

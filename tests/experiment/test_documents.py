@@ -20,7 +20,7 @@ TEXTS = [f"the patient takes the {word} dose with food and calls the clinic befo
 
 
 @pytest.fixture
-def make(tmp_path, llama_folder):
+def make(tmp_path, deep_folder):
     parts = {"sites/heart.jsonl": TEXTS[:6], "sites/skin.jsonl": TEXTS[6:9], "heldout.jsonl": TEXTS[9:]}
     for name, texts in parts.items():
         write_lines(tmp_path / name, [{"text": text} for text in texts])
@@ -30,7 +30,7 @@ def make(tmp_path, llama_folder):
         evaluation = {"sample": 16, "uploads": 2} | sections.pop("evaluation", {})  # as they are if not given
         training = {"lr": 0.02}
         return experiment(
-            tmp_path, llama_folder, method, data=data, evaluation=evaluation, training=training, **sections
+            tmp_path, deep_folder, method, data=data, evaluation=evaluation, training=training, **sections
         )
 
     return build

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 
+from murmura.data.records import digest
 from murmura.errors import CheckpointError, DataError, RefusedError
 from murmura.federation.membership import Membership
 from murmura.federation.site.answer import Host
@@ -98,6 +99,27 @@ def test_a_run_begins_without_what_was_kept_of_another_and_goes_on_with_its_own_
     other = joined("of which it had nothing to keep", True)
     other.rewind(3)
     assert other.store == {}
+
+
+def test_what_an_earlier_release_kept_is_of_a_run_that_it_does_not_name(tokenizer, tmp_path):
+    verbs, bench = Membership("instruction", counts=True), make_workbench(tokenizer)
+    kept = SiteStore(tmp_path / "a", "a")
+    kept.is_about(digest(instructions(3, 1)))
+    kept.commit(1, {"n": 1})
+
+    def joined(run, resumed):
+        site = Site("a", instructions(3, 1), kept=SiteStore(tmp_path / "a", "a"))
+        ask = Ask("join", 0, {"resumed": resumed, "experiment": ""}, run=run)
+        verbs.join(Cohort([site], bench, ask, Stream(0)), ask)
+        return site
+
+    assert joined("first", True).kept.rewind(1) == {"n": 1}
+    other = joined("second", False)
+    other.store = {"n": 2}
+    other.commit(1)
+    with pytest.raises(CheckpointError, match="site a has taken part in another run since"):
+        joined("first", True)
+    assert joined("second", True).kept.rewind(1) == {"n": 2}
 
 
 RECKONED = {"its own": (3, True), "another": (200, False), "none": (None, False), "no number": ("3", False)}

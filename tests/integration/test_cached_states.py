@@ -18,7 +18,7 @@ TOO_SMALL = 3000  # bytes: for half of a record
 
 
 @pytest.fixture
-def go(tmp_path, llama_folder, no_page):
+def go(tmp_path, deep_folder, no_page):
     """Runs a method so that it keeps so many bytes; returns its adapters, and what it measured."""
     small.write_data(tmp_path, {"heart": 4, "skin": 3})
     for k in range(2):
@@ -30,7 +30,7 @@ def go(tmp_path, llama_folder, no_page):
         is_lpfl = method.get("name") == "lpfl"
         made = small.experiment(
             tmp_path,
-            llama_folder,
+            deep_folder,
             {"rounds": 2} | method,
             lora=LAST,
             training={"eps": EPS, "epochs": 2},

@@ -178,6 +178,7 @@ def test_token_f1_by_hand() -> None:
     """Of three words and two, one in common: 2 · (1/3) · (1/2) / (1/3 + 1/2)."""
     assert token_f1("An aspirin, taken daily!", "aspirin weekly") == pytest.approx(0.4)
     assert token_f1("每日三次", "三次") == pytest.approx(2 / 3)
+    assert (token_f1("好。", "坏。"), token_f1("每日三次。", "「每日三次」")) == (0, 1)
     assert token_f1("Дважды в день", "в день") == pytest.approx(0.8)
 
 

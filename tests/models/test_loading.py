@@ -26,7 +26,7 @@ def test_the_weights_are_the_folders(llama_folder, tokenizer):
     loaded = models.load(str(llama_folder), "causal", device="cpu")
     ids = loaded.tokenizer("please call the clinic", return_tensors="pt").input_ids
     with torch.no_grad():
-        assert torch.equal(loaded.model(ids).logits, make_llama(tokenizer)(ids).logits)
+        assert torch.equal(loaded.model(ids).logits, make_llama(tokenizer, layers=1)(ids).logits)
 
 
 def test_a_dtype_that_is_asked_for_is_used(llama_folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -10,6 +11,8 @@ import typer
 
 from murmura.cli.of_run import Run, Site
 from murmura.harmless import printable
+
+_JOINERS = "\u200c\u200d"  # within words of Persian and Hindi, and of emoji
 
 
 def chat(
@@ -55,4 +58,5 @@ def chat(
 
 def _shown(answer: str) -> str:
     """An answer without what a terminal would obey: what a model writes is not ours."""
-    return "\n".join(printable(line.expandtabs()) for line in answer.strip().splitlines())
+    lines = (re.sub(r"\s", " ", line.expandtabs()) for line in answer.strip().splitlines())
+    return "\n".join("".join(one if one in _JOINERS else printable(one) for one in line) for line in lines)

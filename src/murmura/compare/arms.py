@@ -136,8 +136,8 @@ def _require_said_once(arm: Arm, grid: Mapping[str, Any], where: str) -> None:
     for key in grid:
         if any(own == key or own.startswith(f"{key}.") for own in given):
             what = f"{key} is given, and a grid would put its own values in place of that"
-            fix = f'Leave it out. Where [compare.grid] has it, give the arm grid = {{ "{key}" = [ONE] }}, which wins.'
-            raise ConfigError(what, where=where, fix=fix)
+            instead = f'give the arm a name and grid = {{ "{key}" = [ONE] }}, which wins.'
+            raise ConfigError(what, where=where, fix=f"Leave it out. Where [compare.grid] has it, {instead}")
 
 
 def _require_heeded(changes: Mapping[str, Any], found: Sequence[Candidate]) -> None:

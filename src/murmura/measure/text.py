@@ -45,8 +45,7 @@ def rouge_l(candidate: str, reference: str) -> float:
 
 def answer_words(text: str) -> list[str]:
     """The words of an answer as SQuAD compares them (Rajpurkar et al. 2016): in lower case, without ASCII's punctuation
-    and without articles; in scripts without spaces each letter, as MLQA (Lewis et al. 2020) has it
-    for Chinese."""
+    and without articles; in scripts without spaces each letter, as MLQA (Lewis et al. 2020) has it for Chinese."""
     return _ARTICLE.sub(" ", apart(text.lower().translate(_PUNCTUATION))).split()
 
 

@@ -13,6 +13,7 @@ import murmura.model_runtime
 from murmura.errors import ConfigError, DataError, ModelError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
+from murmura.federation.server import publication
 from murmura.federation.wire.messages import size
 from tests.experiment.small import ALGORITHMS, HELDOUT, SIZES, record, write_data, write_lines
 
@@ -188,7 +189,7 @@ def test_nothing_is_written_and_no_weights_are_read(make, llama_folder, tmp_path
     assert sorted(tmp_path.rglob("*")) == before
     assert expected.plan.unknown == []
     # Two layers, q [32, 32] and v [16, 32], rank 2.
-    assert expected.model.trainable == 2 * 2 * ((32 + 32) + (32 + 16))
+    assert expected.model.trainable == 2 * ((32 + 32) + (32 + 16))
     assert expected.model.trainable == dry_run(make()).model.trainable
 
 
@@ -390,13 +391,17 @@ def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch, 
         {"audit": {"canaries": 2}},
     ],
 )
-def test_attacks_compare_as_many_as_a_dry_run_says(make, no_page, tables):
-    """Not those that choose the strongest attack."""
+def test_attacks_compare_as_many_as_a_dry_run_says(make, no_page, monkeypatch, tables):
+    """Not those that choose the strongest attack. Where an ε is promised, the run does not say how many they were."""
+    whole, plain = [], publication._of_attacks
+    monkeypatch.setattr(publication, "_of_attacks", lambda row: whole.append(row) or plain(row))
     tables = {**tables, "method": {"rounds": 1, **tables.get("method", {"name": "fedit"})}}
     asked = make(**tables)
     [note] = [note for note in dry_run(asked).notes if "say little" in note]
-    told = run(asked).rows[-1]["attacks"]["attack"]
+    rows = run(asked).rows
+    told = (whole or rows)[-1]["attacks"]["attack"]
     assert f"Attacks compare {told['members']} members with {told['others']} non-members, and choose" in note
+    assert (rows[-1]["attacks"]["attack"]["members"] is None) == bool(whole)
 
 
 def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):

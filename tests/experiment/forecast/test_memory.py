@@ -25,11 +25,11 @@ def test_dora_keeps_the_outputs_of_adapted_layers(tmp_path, llama_folder):
 
 
 @pytest.mark.parametrize(("method", "patterns"), [(METHODS["fedavg"], 1), (TWICE, 2)])
-def test_hidden_states_are_counted_as_often_as_records_are_read(tmp_path, llama_folder, method, patterns):
+def test_hidden_states_are_counted_as_often_as_records_are_read(tmp_path, deep_folder, method, patterns):
     def counted(most, layers="last 1"):
         experiment = small.experiment(
             tmp_path,
-            llama_folder,
+            deep_folder,
             method,
             lora={"layers": layers},
             run={"cache_bytes": most},

@@ -29,9 +29,9 @@ def test_the_figures_are_there(make):
     assert "at most 2 to 3 a round" in line(text, "optimiser steps") and "in all" in line(text, "optimiser steps")
     assert "tokens to write" not in text and "at most 4, 5 times" in line(text, "tokens to measure")
     assert "at most 26, 5 times" in line(text, "records to attack")
-    assert "448 parameters a site" in line(text, "trainable")
-    assert "1.79 kB a round, 7.17 kB in all" in line(text, "sent down")
-    assert "1.79 kB a round, 7.17 kB in all" in line(text, "sent up")
+    assert "224 parameters a site" in line(text, "trainable")
+    assert "896 B a round, 3.58 kB in all" in line(text, "sent down")
+    assert "896 B a round, 3.58 kB in all" in line(text, "sent up")
     for part in ("an estimate", "Python and libraries", "frozen base", "moments", "activations"):
         assert part in text
     assert line(text, "heart").split() == ["heart", "6", "6", "0", "0", "3"]

@@ -226,7 +226,7 @@ def test_seeds_are_expanded_and_the_model_is_trained_on_what_is_written(make, ll
         ConfigError, match=r"all rounds are done \(1\), so method\.samples = 9 would change none of them"
     ):
         run(make(options | {"samples": 9, "curve": [3, 5, 7]}), resume=True)
-    assert "448 of " in (page := (result.folder / "report.html").read_text()) and " %), at the server<" in page
+    assert "224 of " in (page := (result.folder / "report.html").read_text()) and " %), at the server<" in page
     found = [json.loads(line)["text"] for line in (result.folder / "outcomes/dataset/train.jsonl").open()]
     curve, last = left(result.folder, "curve.json"), result.rows[-1]
     assert [one["texts"] for one in curve] == [3, 5, len(found)] and len(found) == last["trained_texts"] > 5

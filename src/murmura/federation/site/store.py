@@ -75,6 +75,7 @@ class SiteStore:
         self._unnoted: str | None = None  # digest of the records, until it is in the journal
         self._run: str | None = None  # of which everything here is
         self._begun: str | None = None  # the same, until it is in the journal
+        self._named: set[str] = set()  # runs that the journal names, which one of an earlier release does not
         self._given_up: set[str | None] = set()  # runs of which something was kept, before another began
         self._generations: dict[int, str] = {}  # round -> SHA-256 of the store as it was after it
         self._lock: FileLock | None = None
@@ -154,7 +155,8 @@ class SiteStore:
         Raises:
             CheckpointError: what it kept of that run was given up for another.
         """
-        if run in self._given_up:
+        unnamed = None in self._given_up and run not in self._named
+        if run in self._given_up or unnamed:
             what = f"site {self.site} has taken part in another run since, and what it kept of this one is gone"
             raise CheckpointError(what, where=str(self.folder), fix="Start over with --overwrite.")
         if self._run not in (None, run):
@@ -279,6 +281,7 @@ class SiteStore:
             if self._generations and self._run != line[_BEGUN]:
                 self._given_up.add(self._run)
             self._given_up.discard(line[_BEGUN])
+            self._named.add(line[_BEGUN])
             self._run, self._generations = line[_BEGUN], {}
         elif SITE_RECORDS in line:
             self._records = line[SITE_RECORDS]

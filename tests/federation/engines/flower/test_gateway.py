@@ -1,6 +1,7 @@
 """What faces the network lets through the Fleet API of registered sites, and a site's lets in its own app."""
 
 import asyncio
+import gc
 import re
 import socket
 import ssl
@@ -9,6 +10,7 @@ import time
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from weakref import ref
 
 import httpx
 import pytest
@@ -19,6 +21,8 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from starlette.requests import Request
+from starlette.responses import Response
 
 from murmura.errors import RunError
 from murmura.federation.address import joined
@@ -360,6 +364,20 @@ def test_a_reply_is_not_kept_for_ever(made, monkeypatch):
     assert client.post(PULLED, content=b"p").content == b"second"
 
 
+def test_a_reply_that_was_taken_is_kept_no_longer():
+    async def taken():
+        async def forward():
+            return Response(b"p" * 2**20)
+
+        request = Request({"type": "http", "path": PART, "headers": []}, asyncio.Event().wait)
+        reply = ref(await tries.Tries().reply(request, b"asked", forward))
+        await asyncio.sleep(0)
+        gc.collect()
+        return reply() is None
+
+    assert asyncio.run(taken())
+
+
 def test_what_is_another_request_is_forwarded(made):
     upstream, make = made
     client, upstream.takes = make(), 0.6
@@ -387,11 +405,11 @@ def test_a_part_counts_once_however_often_it_is_tried(made, monkeypatch):
 
 
 def test_a_server_hands_nobody_what_another_has_asked_for(made):
-    """Who only claims to have a site's key is found out by Flower's own server, which therefore has to be asked."""
+    """Another site that sends the same bytes is found out by Flower's own server, which therefore has to be asked."""
     upstream, make = made
-    client, upstream.takes = make(keys={KEY}), 0.6
+    client, upstream.takes = make(keys={KEY, OTHER["flwr-public-key"]}), 0.6
     gives_up(client, PULLED, b"x", SIGNED)
-    assert client.post(PULLED, content=b"x", headers=SIGNED).status_code == 200
+    assert client.post(PULLED, content=b"x", headers=OTHER).status_code == 200
     assert len(upstream.reached) == 2
 
 

@@ -2,8 +2,8 @@
 
 Flower's SuperLink serves its Fleet API, which sites need, on one port with its Control API, by which anybody who
 reaches it can start a run whose code executes at every site. So it listens on the loopback interface, and the server's
-gateway faces the network: TLS, the Fleet API alone, who has a registered key alone, bodies of a bounded size and in a
-bounded time, and of messages answers alone: Flower would have a site hand another one, or itself, an ask in the
+gateway faces the network: TLS, only the Fleet API, only for holders of a registered key, bodies of a bounded size and
+in a bounded time, and of messages answers alone: Flower would have a site hand another one, or itself, an ask in the
 server's name. A site's gateway stands between its SuperNode and the network: it verifies the server's certificate, and
 lets in no app but the site's own. Flower sends what is large in parts, and bounds no sum of them: the gateways do, from
 when a site was handed a message on. For a part Flower waits less long than a slow line takes: a site's gateway sends
@@ -153,7 +153,7 @@ class Gateway:
         self._notice: Callable[[str | None], None] = notice
         self._problem: str | None = ""  # nothing has been said yet
         self._held = 0  # requests for messages
-        # At a server anybody could claim to be a site that tries again, and be handed what is for that one.
+        # At a server another site could send the same bytes, and be handed what is for this one: Flower's server knows.
         self._tries = Tries() if keys is None else None
         self._sent: Counter[str] = Counter()  # by each key, bytes of parts since it was handed a message
         self._server = uvicorn.Server(config)
@@ -228,8 +228,7 @@ class Gateway:
         return Response(answer.content, answer.status_code, told)
 
     async def _counted(self, path: str, headers: Mapping[str, str], body: bytes, request: Request) -> httpx.Response:
-        """As ``_forward``. A part counts while it is on its way, and from then on if it is taken: anybody can claim to
-        have a site's key."""
+        """As ``_forward``. A part counts while it is on its way, and from then on if it is taken."""
         key, part, answer = headers.get(_KEY, ""), len(body) if path == _PART else 0, None
         self._sent[key] += part
         try:

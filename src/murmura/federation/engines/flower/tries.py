@@ -27,6 +27,7 @@ class Tries:
 
     def __init__(self) -> None:
         self._forwards: dict[_Asked, asyncio.Task[Response]] = {}
+        self._timers: dict[_Asked, asyncio.TimerHandle] = {}  # of replies that nobody has taken
 
     async def reply(
         self, request: Request, body: bytes, forward: Callable[[], Coroutine[Any, Any, Response]]
@@ -55,11 +56,13 @@ class Tries:
         if forwarded.cancelled() or forwarded.exception() or forwarded.result().status_code != 200:
             self._forget(asked, forwarded)
         else:
-            asyncio.get_running_loop().call_later(_KEPT, self._forget, asked, forwarded)
+            self._timers[asked] = asyncio.get_running_loop().call_later(_KEPT, self._forget, asked, forwarded)
 
     def _forget(self, asked: _Asked, forwarded: asyncio.Task[Response]) -> None:
         if self._forwards.get(asked) is forwarded:
             del self._forwards[asked]
+            if timer := self._timers.pop(asked, None):
+                timer.cancel()  # which lets go of the reply
 
 
 async def _gone(request: Request) -> None:
