@@ -207,8 +207,7 @@ def table(records: Sequence[RunRecord], labels: Mapping[Path, str] | None = None
     and all different: else a mean would hide what differs.
 
     Args:
-        labels: by the folder of a run what its row is called, where something else than its options says so, and which
-            runs share it.
+        labels: by the folder of a run what its row is called, where something else than its options says so.
     """
     labels = labels or {}
     groups: dict[object, list[RunRecord]] = {}
@@ -222,11 +221,8 @@ def table(records: Sequence[RunRecord], labels: Mapping[Path, str] | None = None
     for group in groups.values():
         distinct = len({run.seed for run in group}) == len(group)
         members.extend([tuple(group)] if distinct else [(run,) for run in group])
-    named = zip(_labels(members), members, strict=True)
-    return [
-        Row(position, labels.get(group[0].folder, label), group, _cells(group))
-        for position, (label, group) in enumerate(named)
-    ]
+    named = enumerate(zip(_labels(members), members, strict=True))
+    return [Row(at, labels.get(group[0].folder, label), group, _cells(group)) for at, (label, group) in named]
 
 
 def runs_of(rows: Sequence[Row]) -> list[RunRecord]:

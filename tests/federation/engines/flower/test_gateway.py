@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from weakref import ref
@@ -21,7 +21,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from murmura.errors import RunError
@@ -51,6 +51,8 @@ class Upstream:
 
     def __init__(self, folder):
         self.reached, self.answers, self.status, self.takes = [], {}, 200, 0.0
+        self._free = threading.Event()
+        self._free.set()
         tls = folder / "local.crt", folder / "local.key"
         new_local(*tls)
         self.certificate, self.port = tls[0], free_port()
@@ -78,9 +80,22 @@ class Upstream:
         answers = self.answers.get(scope["path"], [b"ok" * 40])
         answer, status = answers.pop(0) if len(answers) > 1 else answers[0], self.status
         await asyncio.sleep(self.takes)
+        while not self._free.is_set():
+            await asyncio.sleep(0.01)
         headers = [(b"x-told", b"yes"), (b"location", b"http://127.0.0.1:1/")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
+
+    @contextmanager
+    def holding(self, reached=1):
+        """While it holds its answers back, until so many requests have reached it."""
+        self._free.clear()
+        try:
+            yield
+            while len(self.reached) < reached:
+                time.sleep(0.01)
+        finally:
+            self._free.set()
 
     def close(self):
         self._server.should_exit = self._server.force_exit = True
@@ -317,7 +332,7 @@ def test_all_parts_of_what_answers_a_message_are_bounded_together(made, monkeypa
 
 
 def test_parts_that_are_not_taken_count_for_nothing(made, monkeypatch):
-    """Who claims to have a site's key uses nothing up."""
+    """What Flower's server refuses uses nothing up."""
     upstream, make = made
     monkeypatch.setattr(gateway, "LARGEST", 1000)
     client, upstream.status = make(), 401
@@ -329,39 +344,56 @@ def test_parts_that_are_not_taken_count_for_nothing(made, monkeypatch):
 def gives_up(client, path, body, headers=None):
     """A try that is not answered in time."""
     with pytest.raises(httpx.ReadTimeout):
-        client.post(path, content=body, headers=headers, timeout=httpx.Timeout(20, read=0.3))
+        client.post(path, content=body, headers=headers, timeout=httpx.Timeout(20, read=0.2))
 
 
 @pytest.mark.parametrize("path", [PART, PULLED])
-def test_a_try_of_what_is_on_its_way_gets_the_reply_to_the_first_one(made, path):
+def test_a_further_try_gets_the_reply_to_the_first_one_and_what_is_asked_anew_another(made, path):
     """Of a part that it has Flower's server says that it does not take it, and Flower throws the whole answer away."""
     upstream, make = made
-    client, upstream.takes, upstream.answers[path] = make(), 2.0, [b"taken", b"not taken"]
-    part = b"p" * 2**20
-    gives_up(client, path, part)
-    gives_up(client, path, part)
+    client, part, upstream.answers[path] = make(), b"p" * 2**20, [b"taken", b"not taken"]
+    with upstream.holding():
+        gives_up(client, path, part)
+        gives_up(client, path, part)
     assert client.post(path, content=part).content == b"taken"
     assert [body for _, body, _ in upstream.reached] == [part]
+    assert client.post(path, content=part).content == b"not taken"
 
 
-@pytest.mark.parametrize("path", [PART, PULLED])
-def test_a_reply_that_nobody_waited_for_is_the_next_try_s_and_no_other_one_s(made, path):
-    upstream, make = made
-    client, upstream.takes, upstream.answers[path] = make(), 0.6, [b"taken", b"not taken"]
-    part = b"p" * 2**20
-    gives_up(client, path, part)
-    time.sleep(0.6)
-    assert client.post(path, content=part).content == b"taken" and len(upstream.reached) == 1
-    assert client.post(path, content=part).content == b"not taken" and len(upstream.reached) == 2
+def asked(receive):
+    return Request({"type": "http", "path": PART, "headers": []}, receive)
 
 
-def test_a_reply_is_not_kept_for_ever(made, monkeypatch):
-    monkeypatch.setattr(tries, "_KEPT", 0.2)
-    upstream, make = made
-    client, upstream.takes, upstream.answers[PULLED] = make(), 0.6, [b"first", b"second"]
-    gives_up(client, PULLED, b"p")
-    time.sleep(1)
-    assert client.post(PULLED, content=b"p").content == b"second"
+def replies(*made):
+    """What is replied to the second of two tries, of which the first did not wait; what is forwarded comes to these."""
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def tried():
+        found, left = tries.Tries(), iter(made)
+
+        async def forward():
+            return next(left)
+
+        with pytest.raises(ClientDisconnect):
+            await found.reply(asked(gone), b"part", forward)
+        await asyncio.sleep(0.1)
+        return await found.reply(asked(asyncio.Event().wait), b"part", forward)
+
+    return asyncio.run(tried())
+
+
+def test_a_reply_that_nobody_waited_for_is_the_next_try_s_for_a_while(monkeypatch):
+    first, second = Response(b"taken"), Response(b"not taken")
+    assert replies(first, second) is first
+    monkeypatch.setattr(tries, "_KEPT", 0.0)
+    assert replies(first, second) is second
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_failure_is_no_later_try_s(status):
+    assert replies(Response(status_code=status), second := Response()) is second
 
 
 def test_a_reply_that_was_taken_is_kept_no_longer():
@@ -369,8 +401,7 @@ def test_a_reply_that_was_taken_is_kept_no_longer():
         async def forward():
             return Response(b"p" * 2**20)
 
-        request = Request({"type": "http", "path": PART, "headers": []}, asyncio.Event().wait)
-        reply = ref(await tries.Tries().reply(request, b"asked", forward))
+        reply = ref(await tries.Tries().reply(asked(asyncio.Event().wait), b"part", forward))
         await asyncio.sleep(0)
         gc.collect()
         return reply() is None
@@ -380,35 +411,28 @@ def test_a_reply_that_was_taken_is_kept_no_longer():
 
 def test_what_is_another_request_is_forwarded(made):
     upstream, make = made
-    client, upstream.takes = make(), 0.6
-    for path, body in ((PART, b"one"), (PART, b"another"), (PULLED, b"one"), (PULL, b"one"), (PULL, b"one")):
-        gives_up(client, path, body)
+    client = make()
+    with upstream.holding(reached=5):
+        for path, body in ((PART, b"one"), (PART, b"another"), (PULLED, b"one"), (PULL, b"one"), (PULL, b"one")):
+            gives_up(client, path, body)
     assert len(upstream.reached) == 5
-
-
-@pytest.mark.parametrize("status", [401, 500])
-def test_a_failure_is_no_later_try_s(made, status):
-    upstream, make = made
-    client, upstream.takes, upstream.status = make(), 0.6, status
-    gives_up(client, PART, b"part")
-    upstream.status = 200
-    time.sleep(0.6)
-    assert client.post(PART, content=b"part").status_code == 200 and len(upstream.reached) == 2
 
 
 def test_a_part_counts_once_however_often_it_is_tried(made, monkeypatch):
     upstream, make = made
     monkeypatch.setattr(gateway, "LARGEST", 1000)
-    client, upstream.takes = make(), 0.6
-    gives_up(client, PART, b"x" * 600)
+    client = make()
+    with upstream.holding():
+        gives_up(client, PART, b"x" * 600)
     assert [client.post(PART, content=b"x" * size).status_code for size in (600, 401, 400)] == [200, 413, 200]
 
 
 def test_a_server_hands_nobody_what_another_has_asked_for(made):
     """Another site that sends the same bytes is found out by Flower's own server, which therefore has to be asked."""
     upstream, make = made
-    client, upstream.takes = make(keys={KEY, OTHER["flwr-public-key"]}), 0.6
-    gives_up(client, PULLED, b"x", SIGNED)
+    client = make(keys={KEY, OTHER["flwr-public-key"]})
+    with upstream.holding():
+        gives_up(client, PULLED, b"x", SIGNED)
     assert client.post(PULLED, content=b"x", headers=OTHER).status_code == 200
     assert len(upstream.reached) == 2
 
