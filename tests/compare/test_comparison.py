@@ -9,11 +9,14 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+import tomli_w
 from safetensors.torch import load_file, save_file
 
 from murmura.augment import writing
 from murmura.compare import comparison as comparison_module
 from murmura.compare import jobs
+from murmura.compare.arms import load
+from murmura.compare.comparison import Comparison
 from murmura.compare.files import write
 from murmura.compare.jobs import FIGURES, PICTURE, TABLE
 from murmura.compare.outcome import with_search
@@ -148,6 +151,21 @@ def test_runs_that_the_file_names_count_in_the_epsilon_of_a_comparison_too(compa
     table["run"] = {"chosen_by": ["runs/before"]}
     [run] = comparison(seeds=1, rates=[], arms=[ARMS[1]]).runs({"private": 2e-3})
     assert run.experiment.run.chosen_by == [str(tmp_path / "runs/before")]
+
+
+def test_runs_that_the_file_of_an_arm_names_count_for_a_control_of_another_file_that_has_its_rate(
+    table, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    del table["compare"]
+    own = table | {"run": {"chosen_by": ["runs/before"]}, "method": ARMS[1]["method"]}
+    control = {"name": "control", "rate_of": "DP-LoRA ε=8", "training": {"clip": 0.5}, "method": own["method"]}
+    files = [tmp_path / "own.toml", tmp_path / "controls.toml"]
+    for file, one in zip(files, (own, table | {"compare": {"arms": [control]}}), strict=True):
+        file.write_text(tomli_w.dumps(one))
+    found = Comparison(*load(files), tmp_path / "out").runs({"DP-LoRA ε=8": 2e-3, "control": 2e-3})
+    assert {job.arm.name for job in found} == {"DP-LoRA ε=8", "control"}
+    assert all(job.chosen_by == (tmp_path / "runs/before",) for job in found)
 
 
 def test_every_arm_is_searched_alike_and_run_with_every_seed_at_its_best_rate(comparison, begun, tmp_path):

@@ -35,6 +35,7 @@ def test_what_is_measured_follows_from_what_is_promised(make):
         (PRIVATE, {"run": {"engine": "flower"}}, SECRET, "method.sampler"),
         ({}, {"aggregation": {"secure": True}}, None, "aggregation.secure"),
         ({}, {"aggregation": {"rule": {"kind": "trimmed-mean", "liars": 1}}}, None, "aggregation.rule.liars"),
+        ({}, {"aggregation": {"ranks": [2, 2, 1]}}, None, "aggregation.ranks"),
     ],
 )
 def test_what_would_break_a_promise_is_refused(make, method, sections, plan, where):

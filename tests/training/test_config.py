@@ -26,6 +26,7 @@ def test_scale():
         ({"tokens_per_pass": 0}, "'tokens_per_pass' = 0"),
         ({"tokens_per_pass": "many"}, "'tokens_per_pass' = 'many'"),
         ({"betas": [0.9, 1]}, "'betas.1' = 1: must be less than 1"),
+        ({"optimizer": "sgd", "momentum": 9}, "'momentum' = 9: must be less than 1"),
         ({"betas": [-0.1, 0.9]}, "'betas.0' = -0.1: must be greater than or equal to 0"),
     ],
 )

@@ -221,8 +221,9 @@ class Comparison:
         return found
 
     def _searched_by(self, arm: Candidate) -> tuple[Path, ...]:
-        """All runs that its rate, or what else the user says, is chosen by."""
-        found = [*map(Path, arm.experiment.run.chosen_by), *self._ever_searched(arm)]
+        """All runs that its rate, or what else the user says, is chosen by; those of the arm whose rate it has, too."""
+        whose = [one.experiment.run for one in self.arms if one.name in (arm.name, arm.rate_of)]
+        found = [*(Path(place) for run in whose for place in run.chosen_by), *self._ever_searched(arm)]
         return tuple(dict.fromkeys(one.resolve() for one in found))  # whoever reads them may be in another folder
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:

@@ -11,6 +11,7 @@ from murmura.errors import ConfigError
 from murmura.experiment.placement import count_workers, gpus_for
 from murmura.federation.engines import DEPLOYED
 from murmura.runs.schema import SIMULATIONS
+from murmura.units import several
 
 if TYPE_CHECKING:
     from murmura.aggregation.config import AggregationConfig
@@ -362,4 +363,18 @@ def _rule_has_sites(run: Run) -> None:
         raise ConfigError(what, where="aggregation.rule.liars", fix=fix)
 
 
-OF_RUNS = (_rule_has_sites, _cohorts_stay_secret, _transcript_keeps_promise, _timeouts_are_isolated, _secure_sums_hide)
+def _ranks_have_sites(run: Run) -> None:
+    ranks = run.experiment.aggregation.ranks
+    if run.sites is not None and len(ranks) > run.sites:
+        what = f"{len(ranks)} ranks are given for {several(run.sites, 'site')}"
+        raise ConfigError(what, where="aggregation.ranks", fix=f"Leave {run.sites} of them at most.")
+
+
+OF_RUNS = (
+    _rule_has_sites,
+    _ranks_have_sites,
+    _cohorts_stay_secret,
+    _transcript_keeps_promise,
+    _timeouts_are_isolated,
+    _secure_sums_hide,
+)

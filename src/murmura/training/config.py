@@ -74,7 +74,7 @@ class LocalTraining(Section):
     """AdamW's ε."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay: decoupled from the gradient with AdamW, part of it with SGD."""
-    momentum: float = Field(0.0, ge=0)
+    momentum: Decay = 0.0
     """SGD's momentum."""
     clip: float = Field(1.0, ge=0)
     """Largest gradient norm of a site's adapter; 0 for no clipping."""
