@@ -8,15 +8,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from murmura.augment import influence
 from murmura.augment.config import AugmentConfig
 from murmura.augment.strategies import choosing, weigh
 from murmura.augment.verbs import Augmenting
 from murmura.data.records import Instruction
 from murmura.errors import RunError
+from murmura.federation import forecast
 from murmura.federation.site.cohort import Cohort
 from murmura.federation.site.site import Site
 from murmura.federation.wire.messages import Ask, Reply
+from murmura.retrieval.rademacher import RademacherProjection
 from murmura.streams import Stream
+from murmura.training import by_example
 from tests.conftest import WORDS
 from tests.methods.harness import records, runtime
 from tests.retrieval.pools import make_pool, unit
@@ -125,6 +129,23 @@ def test_a_budget_in_bytes_is_spent_on_the_best(bench, sites, pool):
     for site, one in some.items():
         assert 0 < len(one.rows) < ROWS and (one.rows == best[site].rows[: len(one.rows)]).all()
         assert sum(weigh(pool.records(one.rows))) <= 700
+
+
+@pytest.mark.parametrize("most", [3, 16])
+def test_a_record_is_forecast_with_its_share_of_a_matrix_of_random_signs(bench, pool, monkeypatch, most):
+    """Where a matrix takes 6 seconds and a gradient 2, and one matrix serves so many records."""
+    clock, project, gradients = [0], RademacherProjection.__call__, by_example.example_gradients
+
+    def take(each, work):
+        return lambda first, second, *rest: clock.append(clock.pop() + each(second)) or work(first, second, *rest)
+
+    monkeypatch.setattr(RademacherProjection, "__call__", take(lambda vectors: 6, project))
+    monkeypatch.setattr(influence, "example_gradients", take(lambda items: 2 * len(items), gradients))
+    monkeypatch.setattr(forecast.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setitem(by_example.HELD, "cpu", most * bench.bank.size)
+    trial = forecast.Trial(bench, bench, pool.records(np.arange(ROWS)), [])
+    chosen = choosing(AugmentConfig(**OPTIONS))
+    assert chosen._gradient(trial) == pytest.approx(2 + 6 / most)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -72,6 +74,16 @@ def test_a_record_whose_gradient_is_no_number_has_no_influence(bank):
     state = random_state(bank, 0)
     bank.load([{name: tensor * float("inf") for name, tensor in state.items()}])
     assert not features(bank, items(2), TRAINING, PROJECTION).any()
+
+
+def test_the_matrix_of_a_projection_is_made_once(bank, monkeypatch):
+    made, block = [], RademacherProjection._block
+    monkeypatch.setattr(
+        RademacherProjection, "_block", lambda self, number, device: made.append(number) or block(self, number, device)
+    )
+    bank.load([random_state(bank, 0)])
+    features(bank, items(3), TRAINING, RademacherProjection(2**16, Stream(0)))
+    assert made == list(range(math.ceil(bank.size / 64))) and len(made) > 1
 
 
 @pytest.mark.parametrize("over", ["max", "mean"])

@@ -85,7 +85,8 @@ class LESS(FromPool):
         bank.load([bank.initial(stream)])
         matrix = seconds(lambda: project(torch.zeros(1, bank.size, device=bank.device)))
         every = seconds(lambda: features(bank, items, trial.server.training, project))
-        return max(every - matrix, 0.0) / len(items) + matrix / at_once(bank)
+        passes = math.ceil(len(items) / at_once(bank))
+        return max(every - passes * matrix, 0.0) / len(items) + matrix / at_once(bank)
 
     def choose(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Chosen]:
         stream = self.stream(server, round) / "less"

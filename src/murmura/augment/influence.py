@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,8 +16,6 @@ from murmura.training.by_example import at_once, example_gradients
 from murmura.training.config import LocalTraining
 from murmura.training.warm_up import Milestone, Moments
 
-Projection = Callable[[torch.Tensor], torch.Tensor]
-"""Of vectors float32 [n, P] short ones, float32 [n, d]."""
 Over = Literal["max", "mean"]
 """Which of its own records a site's influence is about: the one that gains most, or all alike."""
 
@@ -40,7 +38,7 @@ def features(
     bank: Bank,
     items: Sequence[Sequenced],
     training: LocalTraining,
-    projection: Projection,
+    projection: RademacherProjection,
     moments: Moments | None = None,
 ) -> torch.Tensor:
     """Where training on each record would lead from slot 0's adapter: projected and of length 1.
@@ -53,7 +51,7 @@ def features(
         float32 [n, d] on the bank's device; zeros for a record whose gradient is zero or not finite.
     """
     most = at_once(bank)
-    found = [torch.zeros(0, projection(torch.zeros(0, bank.size, device=bank.device)).shape[1], device=bank.device)]
+    found = [torch.zeros(0, projection.dimension, device=bank.device)]
     for start in range(0, len(items), most):
         gradients = example_gradients(bank, items[start : start + most], 0, training)
         short = projection(gradients if moments is None else moments.direction(gradients))
@@ -68,7 +66,7 @@ def influences(
     milestones: Sequence[Milestone],
     validation: Sequence[torch.Tensor],
     training: LocalTraining,
-    projection: Projection,
+    projection: RademacherProjection,
     over: Over = "max",
 ) -> torch.Tensor:
     """``Inf(z) = max over z' of Σ_i η̄_i ⟨Γ_i(z), ∇_i(z')⟩``, z' being a site's own record and both sides projected and
