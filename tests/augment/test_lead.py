@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from murmura.augment.config import AugmentConfig
 from murmura.augment.lead import Augmentation, asking
@@ -171,21 +172,41 @@ def test_a_site_that_missed_its_records_has_them_when_it_answers_again(make, ser
     assert not again.asked
 
 
-def test_where_no_row_goes_to_two_sites_none_goes_to_a_late_one_either(server, tmp_path, pool):
+@pytest.fixture
+def apart(server, tmp_path, pool):
+    """Gives no row to two sites. What each is sent in a round, after which the run is resumed."""
     config = AugmentConfig(pool="pool", strategy="random", records=4, dedup="all", every=3)
     lead = Augmentation(RandomRows(config), pool, RunFolder(tmp_path))
 
-    def asked(round, **fleet):
+    def asked(round, lost=(), **fleet):
         lead.before(server, now := Fleet(**fleet), round)
-        server.store = decode(encode(server.store))  # as a run that is resumed has it
+        lead.lost(server, lost)
+        server.store = decode(encode(server.store))
         return {
             site: {tuple(one) for one in fields["records"]} for _, each in now.asked for site, fields in each.items()
         }
 
-    first, late = asked(1, deaf=["a"]), asked(2, answering=["a", "b", "silent"])
+    return asked
+
+
+def test_where_no_row_goes_to_two_sites_none_goes_to_a_late_one_either(apart):
+    first, late = apart(1, deaf=["a"]), apart(2, answering=["a", "b", "silent"])
     assert late.keys() == {"a"} and len(late["a"]) == 4
     assert not late["a"] & (first["b"] | first["silent"])  # what a was to have is free again, since it has not come
-    assert sum(map(len, asked(4).values())) == 12  # another choice begins with all of the pool
+    assert sum(map(len, apart(4).values())) == 12  # another choice begins with all of the pool
+
+
+def test_where_no_row_goes_to_two_sites_a_site_that_has_lost_its_own_is_given_them_again(apart):
+    first, again = apart(1, lost=["a"]), apart(2, answering=["a", "b", "silent"])
+    assert again == {"a": first["a"]} and len(first["a"]) == 4  # all that the others have left of the pool
+
+
+def test_rows_that_an_earlier_release_gave_to_sites_that_it_did_not_note_go_to_no_other(apart, server):
+    first = apart(1, deaf=["a"])
+    server.store["augment_given"] = torch.cat(list(server.store["augment_given"].values()))
+    for round in (2, 3):
+        late = apart(round, lost=["a"], answering=["a", "b", "silent"])
+        assert len(late["a"]) == 4 and not late["a"] & (first["b"] | first["silent"])
 
 
 def test_where_cohorts_are_secret_whom_the_server_has_heard_decides_nothing(make, server):

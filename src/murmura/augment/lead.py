@@ -67,6 +67,8 @@ class Augmentation:
         if gone := [site for site in sites if site in self._taken]:
             last = server.store[_KEPT]["selections"][-1]
             last["sites"] = {site: one for site, one in last["sites"].items() if site not in gone}
+            for site in gone:
+                server.store.get(_GIVEN, {}).pop(site, None)
             server.event(f"these sites have not kept their public records: {', '.join(gone)}; {self._then(server)}")
 
     def require_same_pool(self, server: Server) -> None:
@@ -136,8 +138,10 @@ class Augmentation:
         self, server: Server, fleet: Fleet, sites: Sequence[str], round: int
     ) -> tuple[dict[str, Chosen], dict[str, Given]]:
         """Choose for some sites and send them their records: what was chosen, and what each has that has taken it."""
-        before, config = server.store.get(_GIVEN), self.strategy.config
-        strategy = self.strategy if before is None else self.strategy.without(before.numpy())
+        before, config = server.store.get(_GIVEN, {}), self.strategy.config
+        if isinstance(before, torch.Tensor):  # of an earlier release, which did not note whose they are
+            before = {"": before}
+        strategy = self.strategy.without(torch.cat(list(before.values())).numpy()) if before else self.strategy
         chosen = strategy.choose(server, fleet, sites, self.pool, round)
         if few := [site for site, one in chosen.items() if config.bytes is None and len(one.rows) < config.records]:
             counts = ", ".join(f"{site} {len(chosen[site].rows)}" for site in few)
@@ -156,8 +160,8 @@ class Augmentation:
                 raise
         self._taken |= taken
         if config.dedup == "all":
-            rows = [torch.from_numpy(one.rows) for site, one in chosen.items() if site in taken]
-            server.store[_GIVEN] = torch.cat([torch.zeros(0, dtype=torch.int64) if before is None else before, *rows])
+            rows = {site: torch.from_numpy(one.rows) for site, one in chosen.items() if site in taken}
+            server.store[_GIVEN] = {**before, **rows}
         return chosen, {site: given(one, self.pool, config) for site, one in chosen.items() if site in taken}
 
     def _fitting(self, server: Server, chosen: dict[str, Chosen]) -> dict[str, Chosen]:
