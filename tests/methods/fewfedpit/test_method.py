@@ -1,6 +1,6 @@
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from types import SimpleNamespace
 
 import pytest
@@ -191,13 +191,6 @@ def test_sites_left_without_synthetic_records_are_an_event_with_the_reason_and_w
     assert f"round 1: {told}\n" in capsys.readouterr().err
 
 
-def test_a_substitute_of_which_nothing_fits_is_an_event(bench, tmp_path):
-    items = [Instruction(f"a letter {i}", "", "word " * 400) for i in range(4)]
-    config = FewFedPITConfig(substitute=public(tmp_path, items), keep=4, rounds=1)
-    server, _ = perform(FewFedPIT(config), bench, tmp_path / "run")
-    assert server.rows[-1]["events"][0].endswith("No public record fits data.max_length: raise it, or give others")
-
-
 def test_sites_with_few_records_are_counted_each_round_and_their_owners_alone_told_once(
     go, drafted, capsys, monkeypatch
 ):
@@ -357,7 +350,7 @@ def test_a_substitute_takes_the_place_of_the_synthetic_records(bench, tmp_path, 
     items = [*records("skin", 12), Instruction("too long", "", "word " * 400)]
     config = FewFedPITConfig(substitute=public(tmp_path, items), keep=4)
     cohort = Cohort(sites(), bench, Ask("improve", 1), Stream(0))
-    each = Substitute.load(config, []).draw(bench, [site.name for site in cohort.sites], Stream(0) / "round" / 1)
+    each = Substitute.load(config, bench, []).draw([site.name for site in cohort.sites], Stream(0) / "round" / 1)
     shared = {"adapter": bench.bank.initial(Stream(0)), "lr": 1e-3}
     replies = FewFedPIT(config).improve(cohort, Ask("improve", 1, shared, each))
     allowed = {tuple(bench.reading.tokenise([item])[0].ids) for item in items[:12]}
@@ -381,14 +374,31 @@ def test_a_substitute_that_is_too_small_is_refused(bench, tmp_path):
         perform(method, bench, tmp_path / "run")
 
 
-def test_what_the_run_is_measured_with_is_no_substitute(tmp_path, capsys):
+@pytest.mark.parametrize("fitting", [0, 3])
+def test_a_substitute_of_which_too_few_fit_is_refused(bench, tmp_path, fitting):
+    items = [*records("skin", fitting), *(Instruction(f"a letter {i}", "", "word " * 400) for i in range(4))]
+    method = FewFedPIT(FewFedPITConfig(substitute=public(tmp_path, items), keep=4))
+    told = rf"has {len(items)} records, of which {fitting} fit 256 tokens; a site trains on 4.*raise data\.max_length"
+    with pytest.raises(ConfigError, match=told):
+        perform(method, bench, tmp_path / "run")
+
+
+def test_a_draw_depends_on_the_seed_and_on_the_file_alone(bench, tmp_path):
+    items = [*records("skin", 3), Instruction("too long", "", "word " * 400), *records("heart", 3)]
+    found = Substitute.load(FewFedPITConfig(substitute=public(tmp_path, items), keep=4), bench, [])
+    order = (Stream(0) / "substitute" / "a").python().sample(items, len(items))
+    order.remove(items[3])
+    assert found.draw(["a"], Stream(0)) == {"a": {"public": [list(astuple(item)) for item in order[:4]]}}
+
+
+def test_what_the_run_is_measured_with_is_no_substitute(bench, tmp_path, capsys):
     items = records("skin", 6)
     config = FewFedPITConfig(substitute=public(tmp_path, items), keep=4)
     measured = [f"  {items[0].subject}", items[4].subject]  # whatever the white space
-    assert Substitute.load(config, measured).records == [*items[1:4], items[5]]
+    assert Substitute.load(config, bench, measured).records == [*items[1:4], items[5]]
     assert "2 public records are ones that the run is measured with" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"has 3 records"):
-        Substitute.load(config, [item.subject for item in items[:3]])
+        Substitute.load(config, bench, [item.subject for item in items[:3]])
 
 
 def test_a_substitute_that_is_missing_is_found_out_before_the_first_round(bench, tmp_path):

@@ -83,10 +83,10 @@ class WithSynthetic(Averaging):
     def lead(self, server: Server, fleet: Fleet) -> None:
         public = None
         if self.config.substitute is not None:
-            public = Substitute.load(self.config, server.evaluation_set.subjects)
+            public = Substitute.load(self.config, server.runtime, server.evaluation_set.subjects)
         for round in server.rounds(self.config.rounds):
             cohort = fleet.sample(self.config.sites_per_round, round)
-            each = public.draw(server.runtime, cohort, server.stream / "round" / round) if public else {}
+            each = public.draw(cohort, server.stream / "round" / round) if public else {}
             self._without = {}
             self.average(server, fleet, cohort, self.verbs()[0], each)
             if self._without:

@@ -45,7 +45,7 @@ def left_without(sites: Mapping[str, Mapping[str, int]], asked: int, then: str) 
     """That some of the sites of a round were left without synthetic records, why for the most part, and what to try.
 
     Args:
-        sites: what became of each one's drafts; empty where public records were to take their place.
+        sites: what became of each one's drafts.
         asked: how many sites took part.
         then: what became of these sites.
     """
@@ -73,8 +73,6 @@ def _told(what: str, counts: Mapping[str, int]) -> str:
     )
     same, total = reasons.pop("same_prompt"), reasons.total()
     if not total:
-        if not same:
-            return f"{what}. No public record fits data.max_length: raise it, or give others"
         reasons, total = Counter[Rejection]({"same_prompt": same}), same
     [(rejection, count)] = reasons.most_common(1)
     return f"{what}. Most often, {WHY[rejection]} ({count} of {total}): {_FIXES[rejection]}"
