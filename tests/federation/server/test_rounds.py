@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 
+from murmura.aggregation.config import AggregationConfig
+from murmura.aggregation.rules import Mean
 from murmura.errors import PrivacyError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.exporting import Exporting
@@ -19,6 +21,7 @@ from murmura.methods.fedit.config import LocalConfig
 from murmura.methods.fedit.method import LocalOnly
 from murmura.privacy.journal import Journal
 from murmura.privacy.reported import ReportedEpsilons
+from murmura.training.adapter import crop
 from murmura.training.config import LocalTraining
 from tests.federation.world import MEASURED, QUIET, failing, lead, make_world
 from tests.training.helpers import assert_same
@@ -278,6 +281,14 @@ def test_a_site_that_has_an_adapter_of_its_own_is_not_sent_one_to_score_with(tok
         assert_same(fields[site]["adapter"], world.server.adapter)
     world.server.store["started"] = ["site-1"]
     assert [list(one) for one in world.server.current(["site-0", "site-1"]).values()] == [["adapter"], []]
+
+
+def test_a_site_is_sent_an_adapter_of_its_rank_to_score_with(tokenizer, tmp_path):
+    method = Counting()
+    method.rule = Mean(AggregationConfig(ranks=(1, 2)))
+    world = make_world(tokenizer, method, tmp_path)
+    for site, fields in world.server.current(["site-1", "site-0"]).items():
+        assert_same(fields["adapter"], crop(world.server.adapter, {"site-0": 1, "site-1": 2}[site]))
 
 
 def test_events_belong_to_their_round(tokenizer, tmp_path):

@@ -312,8 +312,9 @@ class Server:
         """For each site, as fields of an ask, what it needs to score records with its current model: as ``adapter``
         what of the global one it is sent, or nothing where it has one of its own."""
         own = () if self._rule.personal else self.store.get(_STARTED, ())
-        sent = {"adapter": self._rule.download(self.adapter, None, self._fleet.round)}
-        return {site: {} if site in own else dict(sent) for site in sites}
+        missing, round = [site for site in sites if site not in own], self._fleet.round
+        sent = {site: {"adapter": self._rule.download(self.adapter, self.rank(site), round)} for site in missing}
+        return {site: sent.get(site, {}) for site in sites}
 
     def let_keep(self) -> None:
         """Let the sites that have adapters of their own keep them as results, when all rounds are done; say which have
