@@ -236,7 +236,7 @@ def test_a_site_with_few_centres_or_none_is_told_of_and_one_that_does_not_answer
 def test_the_hardest_are_asked_for_only_when_records_are_chosen_again(tmp_path):
     pool = make_pool(tmp_path / "pool", towards(0.9, 0.8, 0.6))
     one = {"a": ([(1.0, 0.0)], [2])}
-    for round, hardest in ((1, False), (3, True)):
+    for round, hardest in ((1, False), (2, False), (3, True)):  # in round 2 of a site that has missed 1
         *_, fleet = choose(pool, one, records=1, alpha=0, every=2, focus="hardest", round=round)
         [(_, _, each, shared)] = fleet.asked
         assert shared == {"hardest": hardest} and bool(each) == hardest

@@ -176,7 +176,8 @@ class ByCentres(FromPool):
 
     def _told(self, server: Server, fleet: Fleet, sites: Sequence[str], pool: Pool, round: int) -> dict[str, Centres]:
         """What each site has answered; the run's events say who has fewer centres than were asked for."""
-        hardest = round > 1 and self.config.focus == "hardest"
+        again = self.config.every is not None and round > self.config.every  # not for who is late for the first choice
+        hardest = again and self.config.focus == "hardest"
         each: dict[str, Payload] = server.current(sites) if hardest else {}
         width = self._encoder(server).dimension if self.config.site_encoder else pool.dimension
         asked: Payload = {"hardest": hardest}
