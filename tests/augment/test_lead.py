@@ -126,6 +126,14 @@ def test_sites_are_sent_their_records_and_the_run_tells_of_it(make, pool, server
     ]
 
 
+def test_a_site_without_centres_does_not_make_the_pool_too_small(make, server, monkeypatch):
+    choose, none = Fixed.choose, np.zeros(0, np.int64)
+    without = Chosen(none, none.astype(np.float32), none, sizes=none)
+    monkeypatch.setattr(Fixed, "choose", lambda *args: choose(*args) | {"b": without})
+    make().before(server, Fleet(), 1)
+    assert len(server.events) == 1 and "no public records of this choice: silent;" in server.events[0]
+
+
 def test_without_a_domain_nothing_is_measured_by_one(make, server, tmp_path):
     make().before(server, Fleet(), 1)
     [row] = told(tmp_path)

@@ -143,10 +143,7 @@ class Augmentation:
             before = {"": before}
         strategy = self.strategy.without(torch.cat(list(before.values())).numpy()) if before else self.strategy
         chosen = strategy.choose(server, fleet, sites, self.pool, round)
-        if few := [site for site, one in chosen.items() if config.bytes is None and len(one.rows) < config.records]:
-            counts = ", ".join(f"{site} {len(chosen[site].rows)}" for site in few)
-            whose = "the pool has" if config.search == "exact" else "the index of the pool proposes"
-            server.event(f"{whose} fewer records for these sites than the {config.records} asked for: {counts}")
+        self._tell_of_few(server, chosen)
         chosen = self._fitting(server, chosen)
         each = {
             site: {"records": [sent(record) for record in self.pool.records(one.rows)]} for site, one in chosen.items()
@@ -163,6 +160,15 @@ class Augmentation:
             rows = {site: torch.from_numpy(one.rows) for site, one in chosen.items() if site in taken}
             server.store[_GIVEN] = {**before, **rows}
         return chosen, {site: given(one, self.pool, config) for site, one in chosen.items() if site in taken}
+
+    def _tell_of_few(self, server: Server, chosen: dict[str, Chosen]) -> None:
+        """Tell where the pool is too small; of a site without centres the strategy has told."""
+        config = self.strategy.config
+        sought = {site: len(one.rows) for site, one in chosen.items() if one.sizes is None or len(one.sizes)}
+        few = [f"{site} {count}" for site, count in sought.items() if config.bytes is None and count < config.records]
+        if few:
+            whose = "the pool has" if config.search == "exact" else "the index of the pool proposes"
+            server.event(f"{whose} fewer records for these sites than the {config.records} asked for: {', '.join(few)}")
 
     def _fitting(self, server: Server, chosen: dict[str, Chosen]) -> dict[str, Chosen]:
         """Without records that the model cannot take: sites would leave them out, and count for them all the same."""
