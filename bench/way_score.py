@@ -42,7 +42,7 @@ def by_peft(work: Work) -> Scores:
 def by_bank(work: Work) -> Scores:
     from way_bank import shard
 
-    from murmura.generation.scoring import score
+    from murmura.generation.scoring import SUMS, score
 
     murmura, shapes = bank(work)
 
@@ -50,7 +50,7 @@ def by_bank(work: Work) -> Scores:
         murmura.load([adapter_of(shapes, site) for site in range(work.sites)])
         items = [record for site in range(work.sites) for record in shard(work, site)]
         slots = [site for site in range(work.sites) for _ in range(work.batch)]
-        return [one.nll for one in score(murmura, items, slots, tokens_per_pass=2 * work.tokens_per_pass)]
+        return [one.nll for one in score(SUMS, murmura, items, slots, tokens_per_pass=2 * work.tokens_per_pass)]
 
     return scores
 

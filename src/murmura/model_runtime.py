@@ -15,7 +15,7 @@ from murmura.data.templates import Template
 from murmura.data.tokenising import Tokenised, plain_ids
 from murmura.generation.packed import products_in
 from murmura.generation.sampling import Numbers, Sampling
-from murmura.generation.scoring import CloseScores, Score, TokenScores, close_scores, energies, score, token_scores
+from murmura.generation.scoring import SUMS, TOKENS, CloseScores, Score, Scoring, TokenScores, closely, energy, score
 from murmura.generation.writer import Completion, complete
 from murmura.models.declared import context_of
 from murmura.precision import DecodeDtype, in_bfloat16
@@ -243,34 +243,33 @@ class ModelRuntime:
         self, adapters: Sequence[State], items: Sequence[Tokenised], *, description: str = "score"
     ) -> list[Score]:
         """Loss of ``items[i]`` under ``adapters[i]``."""
-        return self._read(score, adapters, items, description=description)
+        return self._score(SUMS, adapters, items, description)
 
     def token_scores(
         self, adapters: Sequence[State], items: Sequence[Tokenised], *, description: str = "score"
     ) -> list[TokenScores]:
         """How ``adapters[i]`` finds each labelled token of ``items[i]``."""
-        return self._read(token_scores, adapters, items, description=description)
+        return self._score(TOKENS, adapters, items, description)
 
     def close_scores(
         self, adapters: Sequence[State], items: Sequence[Tokenised], sampling: Sampling, *, description: str = "score"
     ) -> list[CloseScores]:
         """The same with a closer look; ``sampling`` is what ``CloseScores.drawn`` is about."""
-        return self._read(close_scores, adapters, items, sampling=sampling, description=description)
+        return self._score(closely(sampling), adapters, items, description)
 
     def energies(self, adapters: Sequence[State], items: Sequence[Tokenised], *, temperature: float) -> list[float]:
         """Mean free energy of ``items[i]``'s response under ``adapters[i]``."""
-        return self._read(energies, adapters, items, temperature=temperature)
+        return self._score(energy(temperature), adapters, items, "energies")
 
-    def _read(
-        self, scoring: Callable[..., list[T]], adapters: Sequence[State], items: Sequence[Tokenised], **options: Any
+    def _score(
+        self, scoring: Scoring[T], adapters: Sequence[State], items: Sequence[Tokenised], description: str
     ) -> list[T]:
-        """What a function of ``generation.scoring`` makes of ``items[i]`` under ``adapters[i]``."""
         results: dict[int, T] = {}
         with phase("score"):
             for chosen in self.chunks(adapters):
-                slots = self.load([adapters[i] for i in chosen])
-                found = scoring(
-                    self.bank, [items[i] for i in chosen], slots, tokens_per_pass=2 * self.per_pass, **options
+                some, slots = [items[i] for i in chosen], self.load([adapters[i] for i in chosen])
+                found = score(
+                    scoring, self.bank, some, slots, tokens_per_pass=2 * self.per_pass, description=description
                 )
                 results.update(zip(chosen, found, strict=True))
         return [results[i] for i in range(len(items))]

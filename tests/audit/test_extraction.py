@@ -10,7 +10,7 @@ import torch
 from murmura.audit.extraction import GIVEN, WRITTEN, extracted, least_tries, log_probability
 from murmura.audit.membership import Readings
 from murmura.generation.sampling import Sampling, filtered
-from murmura.generation.scoring import CloseScores, close_scores
+from murmura.generation.scoring import CloseScores, closely, score
 from murmura.measure.attacks import Passes
 from murmura.tasks import DOCUMENT, INSTRUCTION
 from murmura.training.bank import Bank
@@ -50,7 +50,7 @@ def test_probabilities_are_those_of_every_text_that_can_be_written(bank, samplin
     """Each text's probability from the pass is that of drawing it token by token, and all of them add up to 1."""
     prompt, texts = [1, 2], list(itertools.product(range(VOCABULARY), repeat=LENGTH))
     items = [Item([*prompt, *text, 0], [-100, -100, *text, 0]) for text in texts]
-    found = close_scores(bank, items, [0] * len(items), sampling, tokens_per_pass=64)
+    found = score(closely(sampling), bank, items, [0] * len(items), tokens_per_pass=64)
     chances = [math.exp(log_probability(INSTRUCTION, one)) for one in found]  # the end token does not count
     assert sum(chances) == pytest.approx(1, abs=1e-4)
     bank.route(torch.tensor([0]))

@@ -7,7 +7,7 @@ import torch
 from murmura.audit import membership
 from murmura.audit.membership import min_k
 from murmura.generation.sampling import Sampling
-from murmura.generation.scoring import CloseScores, close_scores
+from murmura.generation.scoring import CloseScores, closely, score
 from murmura.measure.attacks import Passes
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
@@ -31,7 +31,7 @@ def test_it_is_its_definition(llama, share, monkeypatch):
     bank = Bank(llama, LoraSpec(rank=4, alpha=8))
     bank.load([random_state(bank, seed) for seed in range(2)])
     records, slots = items(5), [0, 1, 1, 0, 0]
-    found = close_scores(bank, records, slots, Sampling(), tokens_per_pass=50)
+    found = score(closely(Sampling()), bank, records, slots, tokens_per_pass=50)
     for record, slot, one in zip(records, slots, found, strict=True):
         bank.route(torch.tensor([slot]))
         with torch.no_grad():

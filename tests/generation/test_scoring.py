@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from murmura.generation.sampling import Sampling, filtered
-from murmura.generation.scoring import close_scores, energies, score, token_scores
+from murmura.generation.scoring import SUMS, TOKENS, closely, energy, score
 from murmura.training.bank import Bank
 from murmura.training.config import LoraSpec
 from tests.training.helpers import Item, cloze_items, hf_batch, items, random_state
@@ -25,7 +25,7 @@ def bank(llama):
 
 @pytest.mark.parametrize("tokens", [1, 60, 10_000])
 def test_scores_are_the_models_own_losses(bank, tokens):
-    found = score(bank, RECORDS, SLOTS, tokens_per_pass=tokens)
+    found = score(SUMS, bank, RECORDS, SLOTS, tokens_per_pass=tokens)
     for record, slot, result in zip(RECORDS, SLOTS, found, strict=True):
         bank.route(torch.tensor([slot]))
         loss = bank.model(**hf_batch([record])).loss.item()
@@ -37,15 +37,15 @@ def test_scores_are_the_models_own_losses(bank, tokens):
 def test_a_masked_model(bert, tokenizer):
     bank, records = Bank(bert, LoraSpec(rank=4, alpha=8, targets=("query",))), cloze_items(3, tokenizer)
     bank.load([random_state(bank, 0)])
-    found = score(bank, records, [0] * 3, tokens_per_pass=100)
+    found = score(SUMS, bank, records, [0] * 3, tokens_per_pass=100)
     for record, result in zip(records, found, strict=True):
         bank.route(torch.tensor([0]))
         assert result.mean == pytest.approx(bank.model(**hf_batch([record])).loss.item(), abs=1e-5)
 
 
 def test_nothing_to_score(bank):
-    assert score(bank, [], [], tokens_per_pass=100) == []
-    found = score(bank, [Item([5, 6], [-100, -100]), RECORDS[0]], [0, 0], tokens_per_pass=100)
+    assert score(SUMS, bank, [], [], tokens_per_pass=100) == []
+    found = score(SUMS, bank, [Item([5, 6], [-100, -100]), RECORDS[0]], [0, 0], tokens_per_pass=100)
     assert (found[0].nll, found[0].tokens, found[0].mean) == (0, 0, math.inf)
     assert found[1].tokens
 
@@ -53,7 +53,7 @@ def test_nothing_to_score(bank):
 @pytest.mark.parametrize("tokens", [1, 60, 10_000])
 def test_tokens_have_the_models_own_losses_and_say_whether_they_are_the_likeliest(bank, tokens):
     bank.head.model.lm_head.weight.data[:] *= 20  # so that some are
-    found = token_scores(bank, RECORDS, SLOTS, tokens_per_pass=tokens)
+    found = score(TOKENS, bank, RECORDS, SLOTS, tokens_per_pass=tokens)
     for record, slot, result in zip(RECORDS, SLOTS, found, strict=True):
         bank.route(torch.tensor([slot]))
         logits = bank.model(input_ids=torch.tensor([record.ids])).logits[0, :-1]
@@ -67,23 +67,23 @@ def test_tokens_have_the_models_own_losses_and_say_whether_they_are_the_likelies
 def test_tokens_of_a_masked_model_and_of_no_record(bert, tokenizer):
     bank, records = Bank(bert, LoraSpec(rank=4, alpha=8, targets=("query",))), cloze_items(3, tokenizer)
     bank.load([random_state(bank, 0)])
-    found = token_scores(bank, records, [0] * 3, tokens_per_pass=100)
-    whole = score(bank, records, [0] * 3, tokens_per_pass=100)
+    found = score(TOKENS, bank, records, [0] * 3, tokens_per_pass=100)
+    whole = score(SUMS, bank, records, [0] * 3, tokens_per_pass=100)
     assert [one.nll.sum() for one in found] == pytest.approx([one.nll for one in whole], rel=1e-5)
-    assert token_scores(bank, [], [], tokens_per_pass=100) == []
-    [empty] = token_scores(bank, [Item([5, 6], [-100, -100])], [0], tokens_per_pass=100)
+    assert score(TOKENS, bank, [], [], tokens_per_pass=100) == []
+    [empty] = score(TOKENS, bank, [Item([5, 6], [-100, -100])], [0], tokens_per_pass=100)
     assert len(empty.nll) == len(empty.first) == 0
 
 
 def test_logits_exist_a_part_at_a_time(bank, monkeypatch):
     from murmura.training import head
 
-    whole = token_scores(bank, RECORDS, SLOTS, tokens_per_pass=10_000)
+    whole = score(TOKENS, bank, RECORDS, SLOTS, tokens_per_pass=10_000)
     sizes = []
     monkeypatch.setattr(head, "_CHUNK", 5)
     monkeypatch.setattr(head, "_BLOCK", {"cpu": 2 * bank.head.project.out_features})
     bank.head.project.register_forward_hook(lambda module, given, logits: sizes.append(len(logits)))
-    parts = token_scores(bank, RECORDS, SLOTS, tokens_per_pass=10_000)
+    parts = score(TOKENS, bank, RECORDS, SLOTS, tokens_per_pass=10_000)
     assert max(sizes) <= 5
     for one, other in zip(whole, parts, strict=True):
         assert one.nll.tolist() == pytest.approx(other.nll.tolist(), abs=1e-5)
@@ -92,12 +92,12 @@ def test_logits_exist_a_part_at_a_time(bank, monkeypatch):
 
 @pytest.mark.parametrize("tokens", [1, 10_000])
 def test_energies(bank, tokens):
-    found = energies(bank, RECORDS, SLOTS, temperature=2.0, tokens_per_pass=tokens)
-    for record, slot, energy in zip(RECORDS, SLOTS, found, strict=True):
+    found = score(energy(2.0), bank, RECORDS, SLOTS, tokens_per_pass=tokens)
+    for record, slot, result in zip(RECORDS, SLOTS, found, strict=True):
         bank.route(torch.tensor([slot]))
         logits = bank.model(input_ids=torch.tensor([record.ids])).logits[0, :-1]
         chosen = logits[[label >= 0 for label in record.labels[1:]]]
-        assert energy == pytest.approx(-2 * (chosen / 2).logsumexp(-1).mean().item(), abs=1e-5)
+        assert result == pytest.approx(-2 * (chosen / 2).logsumexp(-1).mean().item(), abs=1e-5)
 
 
 # ---- a closer look ---------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_energies(bank, tokens):
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_k=40), Sampling(top_p=0.5)])
 def test_a_closer_look_is_the_whole_softmax(bank, sampling):
-    found = close_scores(bank, RECORDS, SLOTS, sampling, tokens_per_pass=60)
+    found = score(closely(sampling), bank, RECORDS, SLOTS, tokens_per_pass=60)
     for record, slot, one in zip(RECORDS, SLOTS, found, strict=True):
         bank.route(torch.tensor([slot]))
         with torch.no_grad():
@@ -131,6 +131,6 @@ def test_tokens_that_a_model_rules_out_take_no_part(bank):
 
 
 def test_nothing_to_look_at_closely(bank):
-    assert close_scores(bank, [], [], Sampling(), tokens_per_pass=100) == []
-    [empty] = close_scores(bank, [Item([5, 6], [-100, -100])], [0], Sampling(), tokens_per_pass=100)
+    assert score(closely(Sampling()), bank, [], [], tokens_per_pass=100) == []
+    [empty] = score(closely(Sampling()), bank, [Item([5, 6], [-100, -100])], [0], tokens_per_pass=100)
     assert [len(one) for one in (empty.nll, empty.first, empty.mean, empty.std, empty.drawn)] == [0] * 5

@@ -9,7 +9,7 @@ from peft import set_peft_model_state_dict
 
 from murmura import models
 from murmura.errors import ModelError
-from murmura.generation.scoring import score
+from murmura.generation.scoring import SUMS, score
 from murmura.generation.writer import complete
 from murmura.streams import Stream
 from murmura.training.bank import Bank
@@ -59,9 +59,9 @@ def test_a_quantised_model_learns_and_writes(quantised):
     streams = [Stream(0) / f"site-{k}" for k in range(3)]
     found = train(bank, SHARDS, starts, LocalTraining(epochs=20, batch_size=3), 0.01, streams)
     bank.load([result.state for result in found])
-    after = [score(bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
+    after = [score(SUMS, bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
     bank.load(starts)
-    before = [score(bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
+    before = [score(SUMS, bank, shard, [k] * len(shard), tokens_per_pass=200) for k, shard in enumerate(SHARDS)]
     for one, other in zip(before, after, strict=True):
         assert np.mean([record.mean for record in other]) < 0.7 * np.mean([record.mean for record in one])
     written = complete(bank, loaded.tokenizer, [[11, 12], [13], [14]], [0, 1, 2], [16] * 3, nonempty=True)

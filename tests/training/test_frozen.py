@@ -6,7 +6,7 @@ from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3nForCausalLM, Gemma3nTextConfig, LlamaForCausalLM
 
 from murmura.errors import ModelError
-from murmura.generation.scoring import score
+from murmura.generation.scoring import SUMS, score
 from murmura.streams import Stream
 from murmura.training.adapter import load_peft, save_peft
 from murmura.training.bank import Bank
@@ -69,7 +69,7 @@ def test_results_are_those_of_whole_passes(kind, tokenizer):
     assert short.head.frozen is not None
     for ours, theirs in zip(trained(short, shard), trained(whole, shard), strict=True):
         assert_close(ours, theirs)
-    found = [score(bank, shard, [0, 1, 0, 1, 0], tokens_per_pass=64) for bank in (short, whole)]
+    found = [score(SUMS, bank, shard, [0, 1, 0, 1, 0], tokens_per_pass=64) for bank in (short, whole)]
     assert [one.nll for one in found[0]] == pytest.approx([one.nll for one in found[1]], rel=1e-5)
     ids, labels = collate(shard, CPU)
     for bank in (short, whole):
@@ -102,7 +102,7 @@ def test_each_record_goes_through_lower_layers_once(tokenizer):
     bank, shard = bank_of("llama", tokenizer), items(5)
     seen = passes(bank)
     trained(bank, shard)
-    score(bank, shard, [0] * 5, tokens_per_pass=64)
+    score(SUMS, bank, shard, [0] * 5, tokens_per_pass=64)
     example_gradients(bank, shard, 0, TRAINING)
     assert sorted(seen) == sorted((1, len(item.ids)) for item in shard)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from murmura.progress import bar
 from murmura.training.bank import Bank
 from murmura.training.batch import Sequenced, collate, micro_batches
 from murmura.training.head import Measure
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,40 +61,17 @@ class CloseScores(TokenScores):
     drawn: np.ndarray
 
 
-def token_scores(
-    bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, tokens_per_pass: int, description: str = "score"
-) -> list[TokenScores]:
-    """Score each labelled token of each record under its slot's adapter.
+@dataclass(frozen=True)
+class Scoring(Generic[T]):
+    """What a pass is to find out about each record.
 
-    Args:
-        items: tokenised records; labels say which tokens count.
-        slots: the bank slot that reads each record.
-        tokens_per_pass: padded tokens that go through the model at once.
+    Attributes:
+        measures: each is taken of every labelled token.
+        made: what a record's values, an array from each measure, are made into.
     """
-    found = _per_token(bank, items, slots, [_nll, _is_first], tokens_per_pass, description)
-    return [TokenScores(nll, first.astype(bool)) for nll, first in found]
 
-
-def close_scores(
-    bank: Bank,
-    items: Sequence[Sequenced],
-    slots: Sequence[int],
-    sampling: Sampling,
-    *,
-    tokens_per_pass: int,
-    description: str = "score",
-) -> list[CloseScores]:
-    """As ``token_scores``, with a closer look at the logits.
-
-    Args:
-        sampling: what ``CloseScores.drawn`` is about.
-    """
-    measures: list[Measure] = [_nll, _is_first, _spread, partial(_drawn, sampling=sampling)]
-    found = _per_token(bank, items, slots, measures, tokens_per_pass, description)
-    return [
-        CloseScores(nll, first.astype(bool), spread[..., 0], spread[..., 1], drawn)
-        for nll, first, spread, drawn in found
-    ]
+    measures: Sequence[Measure]
+    made: Callable[..., T]
 
 
 def _nll(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -122,49 +102,51 @@ def _drawn(logits: torch.Tensor, targets: torch.Tensor, sampling: Sampling) -> t
     return filtered(logits.float(), sampling).log_softmax(-1).gather(1, targets[:, None])[:, 0]
 
 
+TOKENS = Scoring([_nll, _is_first], lambda nll, first: TokenScores(nll, first.astype(bool)))
+SUMS = Scoring([_nll], lambda nll: Score(float(nll.sum(dtype=np.float64)), len(nll)))
+
+
+def closely(sampling: Sampling) -> Scoring[CloseScores]:
+    """As ``TOKENS``, with a closer look at the logits; ``sampling`` is what ``CloseScores.drawn`` is about."""
+    return Scoring(
+        [_nll, _is_first, _spread, partial(_drawn, sampling=sampling)],
+        lambda nll, first, spread, drawn: CloseScores(nll, first.astype(bool), spread[..., 0], spread[..., 1], drawn),
+    )
+
+
+def energy(temperature: float) -> Scoring[float]:
+    """Mean free energy of a record's labelled tokens, at least one; see ``_free_energy``."""
+    return Scoring(
+        [partial(_free_energy, temperature=temperature)], lambda energies: float(energies.mean(dtype=np.float64))
+    )
+
+
 @torch.no_grad()
-def _per_token(
+def score(
+    scoring: Scoring[T],
     bank: Bank,
     items: Sequence[Sequenced],
     slots: Sequence[int],
-    measures: Sequence[Measure],
+    *,
     tokens_per_pass: int,
-    description: str,
-) -> list[list[np.ndarray]]:
-    """Of each record what each measure makes of its labelled tokens."""
-    results: dict[int, list[np.ndarray]] = {}
+    description: str = "score",
+) -> list[T]:
+    """Score each record under its slot's adapter.
+
+    Args:
+        items: tokenised records; labels say which tokens count.
+        slots: the bank slot that reads each record.
+        tokens_per_pass: padded tokens that go through the model at once.
+    """
+    results: dict[int, T] = {}
     route = torch.tensor(slots, dtype=torch.long)
     with bar(description, len(items)) as progress:
         for group in micro_batches(items, tokens_per_pass):
             ids, labels = collate([items[i] for i in group], bank.device)
             bank.route(route[group])
-            found, row = bank.head.measured(ids, labels, measures)
+            found, row = bank.head.measured(ids, labels, scoring.measures)
             ends = np.bincount(row.cpu().numpy(), minlength=len(group)).cumsum()[:-1]  # tokens come row by row
             parts = [np.split(values.cpu().numpy(), ends) for values in found]
-            results.update(zip(group, map(list, zip(*parts, strict=True)), strict=True))
+            results.update((i, scoring.made(*values)) for i, *values in zip(group, *parts, strict=True))
             progress.advance(len(group))
     return [results[i] for i in range(len(items))]
-
-
-def score(
-    bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, tokens_per_pass: int, description: str = "score"
-) -> list[Score]:
-    """As ``token_scores``, summed over a record's tokens."""
-    found = _per_token(bank, items, slots, [_nll], tokens_per_pass, description)
-    return [Score(float(nll.sum(dtype=np.float64)), len(nll)) for (nll,) in found]
-
-
-def energies(
-    bank: Bank, items: Sequence[Sequenced], slots: Sequence[int], *, temperature: float, tokens_per_pass: int
-) -> list[float]:
-    """Mean free energy of each record's labelled positions under its slot's adapter; see ``_free_energy``.
-
-    Args:
-        items: tokenised records; labels say which positions count, at least one each.
-        slots: the bank slot that reads each record.
-        temperature: T of the free energy.
-        tokens_per_pass: padded tokens that go through the model at once.
-    """
-    measure = partial(_free_energy, temperature=temperature)
-    found = _per_token(bank, items, slots, [measure], tokens_per_pass, "energies")
-    return [float(energy.mean(dtype=np.float64)) for (energy,) in found]

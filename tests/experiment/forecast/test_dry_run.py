@@ -368,11 +368,13 @@ def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch, 
     """Members and non-members under the model, and under single uploads; the base model reads each once besides."""
     from murmura.generation import scoring
 
-    scored, read = [], scoring.token_scores
-    monkeypatch.setattr(
-        "murmura.model_runtime.token_scores",
-        lambda bank, items, *rest, **options: scored.append(len(items)) or read(bank, items, *rest, **options),
-    )
+    scored, read = [], scoring.score
+
+    def counted(what, bank, items, *rest, **options):
+        scored.extend([len(items)] * (what is scoring.TOKENS))
+        return read(what, bank, items, *rest, **options)
+
+    monkeypatch.setattr("murmura.model_runtime.score", counted)
     asked = make(method={"rounds": 1})
     expected = dry_run(asked)
     run(asked)
