@@ -3,7 +3,7 @@
 import re
 
 from murmura.measure.catalogue import figure
-from murmura.report.levels import Level, levels_picture
+from murmura.report.frontier import Level, levels_picture
 from murmura.report.style import style
 
 LEVELS = [

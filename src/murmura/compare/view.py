@@ -29,10 +29,9 @@ from murmura.report.content import (
     Table,
     entry,
 )
-from murmura.report.frontier import Mark, frontier_picture
+from murmura.report.frontier import Level, Mark, frontier_picture, levels_picture
 from murmura.report.guarantee import OF_PERSONS, persons_have
 from murmura.report.in_short import BETTER, COST, LEAKS, PROMISED, contradicted
-from murmura.report.levels import Level, levels_picture
 from murmura.report.markdown import answered, pipes
 from murmura.report.standing import UNATTACKED, RowSummary, cases, costs, leaks, promised
 from murmura.report.style import Style, style
@@ -300,7 +299,7 @@ def picture(outcome: Outcome) -> Picture | None:
     levels = [_level(one, looks[one.arm]) for one in alike]
     if simple := _linear(outcome):
         levels.append(Level(_LINEAR, None, simple.mean, _drawn_ends(simple)))
-    told = _marked(any(level.ends for level in levels), any(len(level.seeds) > 1 for level in levels))
+    told = _marked(any(level.across for level in levels), any(len(level.seeds) > 1 for level in levels))
     return levels_picture(levels, utility, told)
 
 

@@ -1,4 +1,4 @@
-"""Utility against leakage in one picture: a mark for each row or arm, with its name beside it."""
+"""Utility in one picture, against leakage, or alone where no run attacked its model: each row or arm by its name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from murmura.report.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_BELOW = 0.28  # of a level's line, where its single seeds lie, so that they do not hide the interval
+_ROOMY = 2  # lines of type that a level takes, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def frontier_picture(
         for one in marks:
             marked(axes, (one.utility, one.leakage), one.look, one.across, one.up, one.seeds)
         _name(axes, marks)
-        axes.set_xlabel(f"{utility.title.lower()} ({utility.unit.name}), {'→' if right else '←'} better")
+        _label(axes, utility)
 
     caption = (
         f"Best is the lower {'right' if right else 'left'} corner: useful, and gives little away. The line is "
@@ -91,3 +94,44 @@ def _name(axes: Axes, marks: Sequence[Mark]) -> None:
         ends = [one.utility, right + 0.06 * wide], [one.leakage, spot]
         axes.plot(*ends, color=colour_of(one.look), linewidth=0.6, alpha=0.5, zorder=2)
         named(axes, right + 0.08 * wide, spot, name, one.look)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How good a row or an arm is, where nothing is known of what it leaks; see ``Mark``.
+
+    What others are only held against has no ``look``, too.
+    """
+
+    name: str
+    look: Style | None
+    utility: float
+    across: Ends | None = None
+    seeds: Sequence[float] = ()
+
+
+def levels_picture(levels: Sequence[Level], utility: Figure, bars: str) -> Picture:
+    """One picture of at least one of them, the first on top; for ``bars`` see ``frontier_picture``."""
+
+    def draw(axes: Axes) -> None:
+        for row, one in enumerate(reversed(levels)):
+            marked(axes, (one.utility, row), one.look, one.across, seeds=[(seed, row - _BELOW) for seed in one.seeds])
+        axes.set_ylim(-0.6, len(levels) - 0.4)
+        lengthen(axes)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low, high + ROOM * (high - low))
+        names = shortened([one.name for one in levels])
+        for row, (one, name) in enumerate(zip(reversed(levels), reversed(names), strict=True)):
+            named(axes, high + 0.04 * (high - low), row, name, one.look)
+        axes.yaxis.set_visible(False)
+        _label(axes, utility)
+
+    words = "; ".join(f"{one.name}: {utility.unit.write(one.utility)}" for one in levels)
+    drawn = svg(draw, "", "levels", rounds=False, described=f"{utility.title}. {words}.", names=_ROOMY * len(levels))
+    caption = f"None of these was attacked while it ran (evaluation.attacks), so this is utility alone. {bars}"
+    return Picture(utility.title, drawn, caption.strip())
+
+
+def _label(axes: Axes, utility: Figure) -> None:
+    arrow = "→" if utility.better == "higher" else "←"
+    axes.set_xlabel(f"{utility.title.lower()} ({utility.unit.name}), {arrow} better")
