@@ -39,8 +39,7 @@ def answer(
     off), and with --base before and before_finished.
     """
     from murmura.data.files import stem
-    from murmura.experiment.answering import answers, questions
-    from murmura.experiment.trained import Trained, require_answers
+    from murmura.experiment.trained import Trained, answer_rows, questions, require_answers
     from murmura.report.output_file import replacing
 
     experiment = require_answers(run)
@@ -49,7 +48,7 @@ def answer(
     unanswered: list[str] = []
     asked = questions(experiment, file, skip_bad=skip_bad)
     with replacing(target, "the file of answers", "--out") as stream:  # an impossible place is reported before any work
-        for row, had_room in answers(Trained.load(run, site), asked, tokens, base=base):
+        for row, had_room in answer_rows(Trained.load(run, site), asked, tokens, base=base):
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             if not had_room:
                 unanswered.append(str(row["line"]))

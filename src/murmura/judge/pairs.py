@@ -10,11 +10,10 @@ from murmura.data.records import Instruction
 from murmura.data.refusal import REMOVE
 from murmura.data.texts import folded
 from murmura.errors import ConfigError, DataError
-from murmura.experiment.answering import questions
 from murmura.experiment.config import Experiment
 from murmura.experiment.context import process_context
 from murmura.experiment.prepare import records_of
-from murmura.experiment.trained import Trained, adapter_of, require_answers
+from murmura.experiment.trained import Trained, adapter_of, questions, require_answers
 from murmura.experiment.validate import method_of
 from murmura.judge.judging import Compared
 from murmura.progress import say
