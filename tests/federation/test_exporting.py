@@ -22,6 +22,7 @@ from tests.training.helpers import assert_same, random_state
 )
 def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path, kind, factors, left):
     """Else the folder would be the server's, and its card say that it is the site's own."""
+    tmp_path.chmod(0o755)
     runtime, [site] = make_workbench(tokenizer), make_sites(3)
     site.results, site.store["adapter"] = tmp_path, random_state(runtime.bank, 0)
     site.kept = SiteStore(tmp_path / "kept", site.name)
@@ -36,6 +37,7 @@ def test_what_a_rule_leaves_to_a_site_is_no_servers_to_write(tokenizer, tmp_path
     if left:
         assert isinstance(answer, Reply)
         assert_same(load_file(folder / "adapter_model.safetensors"), site.store["adapter"] | sent)
+        assert folder.stat().st_mode & 0o077 == 0, "others can read it, since its owner's folder was there before"
         assert f"own adapter is in {folder}." in (tmp_path / "kept" / SITE_NOTES).read_text(encoding="utf-8")
     else:
         assert answer == Failure("site-0", "RefusedError") and not folder.exists()

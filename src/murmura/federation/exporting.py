@@ -52,11 +52,12 @@ class Exporting(WithoutRecords):
                 continue
             if not site.results.exists():
                 site.results.parent.mkdir(parents=True, exist_ok=True)
-                atomic.make_private(site.results)  # as private as the records that the adapter was trained on
+                atomic.make_private(site.results)
             own = cohort.rule.complete(cohort.travelled(shared), site.store[self.kept])
             place = site.results / site_folder(site.name)
             atomic.clear_drafts(place)  # of a process that was killed: nobody else holds this site
             with atomic.replacing_folder(place) as draft:
+                atomic.make_private(draft)  # as private as the records that the adapter was trained on
                 leave_adapter(draft, own, cohort.runtime, _OWN)
             site.tell(f"Round {ask.round}: this site's own adapter is in {place}.")
         return cohort.reply()
