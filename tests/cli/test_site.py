@@ -120,6 +120,16 @@ def test_show_tells_what_is_promised_for_just_this_sites_records(sites):
     assert "each of the site's 3 records: ε = " in found[1] and "An attack that is wrong about 1 %" in found[1]
 
 
+def test_show_tells_what_a_run_would_make_of_the_sites_budget(sites):
+    own = sites(**PRIVATE) / "heart"
+    file = own / "site.toml"
+    file.write_text(file.read_text().replace("[budget]", '[budget]\nfolder = "account"\nepsilon = 1'))
+    limit(own, "ask = false")
+    shown = " ".join(site_of("site", "show", own).stdout.split())
+    assert "ε = 0.000 of 1 is spent" in shown and "That is too much: " in shown
+    assert "The site answers it, as far as its budget over all runs goes: " in shown
+
+
 def test_show_tells_that_sums_are_secure_and_what_the_keys_are(sites):
     shown = site_of("site", "show", sites(**SECURE) / "heart").stdout
     assert "masks between the sites" in shown and "in each secure sum" in shown and "advertise_keys" in shown

@@ -83,18 +83,19 @@ def show(folder: Folder) -> None:
     from murmura.experiment.forecast.terms import terms
     from murmura.experiment.site_file import SiteFile
 
-    found = terms(folder)
+    found, file = terms(folder), SiteFile.load(folder)
     _print_terms(found)
-    reason = found.rejection or missing_consent(folder, SiteFile.load(folder), found.experiment)
+    reason = found.rejection or missing_consent(folder, file, found.experiment)
+    within = "" if file.budget.epsilon is None else ", as far as its budget over all runs goes"
     if reason:
         typer.echo(f"The site answers nothing of it: {reason}.")
     elif when := consented(folder, found.experiment):
         run = answered(folder, found.experiment)
         alone = "" if run is None else f", for run {run} and no other until `murmura site consent` is given again"
-        typer.echo(f"The site answers it: its owner consented to it at {when}{alone}.")
+        typer.echo(f"The site answers it{within}: its owner consented to it at {when}{alone}.")
     else:
         room = ", as far as they leave room beside runs that it has answered" if found.guarantee else ""
-        typer.echo(f"The site answers it: it is within its owner's limits{room}, and nobody is asked.")
+        typer.echo(f"The site answers it{within}: it is within its owner's limits{room}, and nobody is asked.")
 
 
 @app.command("consent")
@@ -189,6 +190,7 @@ def _facts(found: Terms) -> dict[str, str]:
         "sums": found.secure or "not secure: the server reads each answer",
         **({"roster": f"{found.fingerprint}\nof {listing(list(found.roster))}: {_ROSTER}"} if found.roster else {}),
         "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
+        **({"over all runs": found.budget} if found.budget else {}),
     }
 
 

@@ -1,5 +1,6 @@
 """What a run asks of a site, told from the site's folder alone."""
 
+import re
 import shutil
 
 import pytest
@@ -159,6 +160,47 @@ def test_a_dry_run_tells_the_same_of_what_travels(shared, make):
     assert {(one.verb, one.field) for one in found.fields} == {(row.verb, row.field) for row in expected.disclosure}
 
 
+def test_what_a_run_would_do_to_the_sites_account_is_told_beforehand_and_is_what_happens(shared):
+    _, folders = shared(**PRIVATE | {"evaluation": {"attacks": False, "uploads": 0}})
+    heart = folders["heart"]
+    assert terms(heart).budget is None
+    keep_account(heart, "epsilon = 5")
+    before = terms(heart).budget
+    assert not (heart / "account").exists()  # nothing is written
+    answer_both_rounds(heart)
+    after = terms(heart).budget
+    [spent] = re.findall(r"ε = (\S+) of 5 is spent", after)
+    assert before == f"Budget of heart: ε = 0.000 of 5 is spent at δ = 1e-05, and it would be {spent} after this run."
+    assert after.endswith("That is too much: 1 of its 2 rounds would be answered.")
+    assert terms(folders["lung"]).budget is None
+
+
+def keep_account(folder, *limits):
+    file = folder / "site.toml"
+    file.write_text(file.read_text().replace("[budget]", "\n".join(["[budget]", 'folder = "account"', *limits])))
+
+
+def answer_both_rounds(folder):
+    host = open_sites([folder])
+    [site] = host.sites.values()
+    cost = host.verbs[0].cost("train_private", site.size, host.runtime.training)
+    site.budget.reserve("earlier", cost.times(2))
+    host.close()
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({}, "No ε at the sites covers what verb train releases and attacks on their records: sites do not answer it"),
+        (PRIVATE | {"training": {"batch_size": 4}}, "What the run would spend is not known from here: the data set is"),
+    ],
+)
+def test_a_run_that_a_budget_rules_out_or_whose_cost_is_not_known_is_told(shared, sections, told):
+    _, folders = shared(**sections)
+    keep_account(folders["heart"], "epsilon = 6")
+    assert terms(folders["heart"]).budget.startswith(told)
+
+
 def test_where_nobody_knows_which_records_fit_no_epsilon_is_told_and_none_is_within_a_limit(shared, monkeypatch):
     """Counted as if all fitted, a site would have more records than it takes part with, and so too small an ε."""
     _, folders = shared(**PRIVATE | {"evaluation": {"attacks": False, "uploads": 0}})
@@ -169,7 +211,9 @@ def test_where_nobody_knows_which_records_fit_no_epsilon_is_told_and_none_is_wit
     monkeypatch.setattr("murmura.experiment.forecast.terms.model_spec", out_of_reach)
     with (folders["heart"] / "site.toml").open("a") as file:
         file.write("[allow]\nepsilon = 1000\n")
+    keep_account(folders["heart"])
     found = terms(folders["heart"])
+    assert found.budget == "What the run would spend is not known from here: the model is not on this machine."
     assert not found.fitting and "ε =" not in "".join(found.guarantee)
     assert found.guarantee[0].startswith("What the run promises is not known from here: which records fit takes")
     assert "is not known here" in found.rejection

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from murmura.data.records import digest
 from murmura.errors import PrivacyError
 from murmura.experiment.caveats import caveats
 from murmura.experiment.config import Experiment
 from murmura.experiment.consent import digest_of
+from murmura.experiment.forecast.budget import of_budgets
 from murmura.experiment.forecast.rounds import foreseen_rounds
 from murmura.experiment.inputs import require_same_models, tell_unnoted_models
 from murmura.experiment.model_spec import ModelSpec, model_spec
@@ -55,6 +57,7 @@ class Terms:
         roster: the sites that it goes by, where sums are secure; empty where they are not.
         fingerprint: of these sites' public keys; empty without them.
         guarantee: what is promised, sentence by sentence; empty where nothing is.
+        budget: what the run would do to the site's account over all runs, in a sentence; None where it keeps none.
         rejection: why the owner's own limits do not allow the run; None where they do.
     """
 
@@ -73,6 +76,7 @@ class Terms:
     roster: tuple[str, ...]
     fingerprint: str
     guarantee: tuple[str, ...]
+    budget: str | None
     rejection: str | None
 
     @property
@@ -124,6 +128,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         roster=tuple(sorted(roster or ())),
         fingerprint=fingerprint({site: key.hex() for site, key in roster.items()}) if roster else "",
         guarantee=tuple(_promised(asked)),
+        budget=_budgeted(file, asked, records),
         rejection=file.allow.rejection_reason(asked),
     )
 
@@ -175,6 +180,21 @@ def _promised(asked: AskedOf) -> Iterator[str]:
             yield from _words(asked, guarantee)
     except PrivacyError as error:
         yield f"What the run promises is not known from here: {error.what}."
+
+
+def _budgeted(file: SiteFile, asked: AskedOf, records: list[Any]) -> str | None:
+    """What the run would do to the site's account."""
+    if file.budget.folder is None:
+        return None
+    if not asked.fitting:  # counted as if all fitted, a site would spend less of each than it does
+        return "What the run would spend is not known from here: the model is not on this machine."
+    evaluation = asked.experiment.evaluation.settled(promises=asked.method.protects is not None)
+    experiment = asked.experiment.model_copy(update={"budget": file.budget, "evaluation": evaluation})
+    try:
+        [told] = of_budgets(experiment, asked.method, {file.name: len(records)}, {file.name: digest(records)})
+    except PrivacyError as error:
+        return f"What the run would spend is not known from here: {error.what}."
+    return told
 
 
 def _of_persons(most: int | None, plan: PrivacyPlan) -> Iterator[str]:
