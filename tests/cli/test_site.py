@@ -130,6 +130,11 @@ def test_show_tells_what_a_run_would_make_of_the_sites_budget(sites):
     assert "The site answers it, as far as its budget over all runs goes: " in shown
 
 
+def test_show_tells_who_else_is_told(sites):
+    own = sites(tracking={"to": ["tensorboard", "mlflow"]}) / "heart"
+    assert "tensorboard and mlflow: figures that the run publishes" in site_of("site", "show", own).stdout
+
+
 def test_show_tells_that_sums_are_secure_and_what_the_keys_are(sites):
     shown = site_of("site", "show", sites(**SECURE) / "heart").stdout
     assert "masks between the sites" in shown and "in each secure sum" in shown and "advertise_keys" in shown

@@ -6,12 +6,13 @@ import shutil
 import tomllib
 from collections import Counter
 from contextlib import closing, nullcontext
+from pathlib import Path
 
 import pytest
 import tomli_w
 
 from murmura.errors import PrivacyError, RefusedError
-from murmura.experiment import simulation, site_side
+from murmura.experiment import simulation, site_side, verbs
 from murmura.experiment.consent import OwnersWord, answered, consent, consented, digest_of, missing_consent, withdraw
 from murmura.experiment.run import run
 from murmura.experiment.site_file import Allow, SiteFile
@@ -25,6 +26,8 @@ from murmura.runs.names import FEDERATION, HELDOUT_DIGESTS
 from murmura.runs.record import read
 from tests.experiment.deployed import founded
 from tests.experiment.small import write_data
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -54,6 +57,21 @@ def test_another_list_of_held_out_records_is_another_experiment(make, tmp_path):
             (tmp_path / "heldout.json").write_text(listed)
         found.append(digest_of(experiment, tmp_path))
     assert len(set(found)) == 3 and digest_of(make(training={"lr": 1e-4}), tmp_path) not in found
+
+
+def test_what_may_change_without_the_owners_word_is_told_on_the_page(make):
+    """Of all that the digest leaves out: but for what each member has for itself, or nothing leaves a site by."""
+    run_of = ("name", "folder", "chosen_by", "engine", "workers", "slots", "cache_bytes")
+    data_of = ("train", "heldout", "split", "heldout_split", "fields", "heldout_fields", "user", "sites")
+    apart = {"budget", "model.device", *(f"run.{name}" for name in run_of), *(f"data.{name}" for name in data_of)}
+    left_out = {
+        f"{table}.{name}" if names is not True else table
+        for table, names in verbs._OWN.items()
+        for name in ([""] if names is True else names)
+    }
+    section = (DOCS / "sites.md").read_text().split("## Consent\n")[1].split("\n## ")[0]
+    assert {option for option in left_out - apart if f"`{option}`" not in section} == set()
+    assert fingerprint(make(tracking={"to": ["tensorboard"]})) == fingerprint(make())
 
 
 def test_consent_that_was_taken_back_is_none_until_it_is_given_again(tmp_path, file):

@@ -109,8 +109,9 @@ def consent(
     just this list of what it is measured on, for one run.
 
     The note has a digest of both, that of what was printed, and the time. A run that is resumed needs no other
-    consent; a changed experiment or list does, and so does another run. A process of the site that was started without
-    it reads it when it is restarted.
+    consent; a changed experiment or list does, and so does another run. Without it the server may choose trackers,
+    how long a round waits, and what files of public records hold. A process of the site that was started without
+    consent reads it when it is restarted.
     """
     from murmura.errors import ConfigError
     from murmura.experiment import consent as consents
@@ -190,6 +191,7 @@ def _facts(found: Terms) -> dict[str, str]:
         "sums": found.secure or "not secure: the server reads each answer",
         **({"roster": f"{found.fingerprint}\nof {listing(list(found.roster))}: {_ROSTER}"} if found.roster else {}),
         "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
+        **({"also told": f"{listing(found.trackers)}: figures that the run publishes"} if found.trackers else {}),
         **({"over all runs": found.budget} if found.budget else {}),
     }
 

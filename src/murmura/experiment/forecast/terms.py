@@ -53,6 +53,7 @@ class Terms:
         often: how often each of them, in words.
         bytes_up: most bytes that a round's answers to the method take, in each round; None where it is not known.
         measured: verbs that measure the run on the site's records.
+        trackers: that the experiment has the server tell what the run publishes; the server may choose others.
         secure: how single answers to the method are hidden in sums; None where the server reads each.
         roster: the sites that it goes by, where sums are secure; empty where they are not.
         fingerprint: of these sites' public keys; empty without them.
@@ -72,6 +73,7 @@ class Terms:
     often: tuple[str, ...]
     bytes_up: int | None
     measured: tuple[str, ...]
+    trackers: tuple[str, ...]
     secure: str | None
     roster: tuple[str, ...]
     fingerprint: str
@@ -124,6 +126,7 @@ def terms(folder: Path, *, rostered: bool = True) -> Terms:
         often=tuple(_often(experiment, one, row.verb) for one, row in rows_of(verbs)),
         bytes_up=_bytes_up(experiment, method, model, file, records, sites),
         measured=tuple(asked.measured),
+        trackers=experiment.tracking.to,
         secure=secure[0] if secure else None,
         roster=tuple(sorted(roster or ())),
         fingerprint=fingerprint({site: key.hex() for site, key in roster.items()}) if roster else "",
