@@ -10,6 +10,7 @@ import pytest
 import tomli_w
 
 from murmura import atomic
+from murmura.augment.verbs import Augmenting
 from murmura.data.loading import load_records
 from murmura.data.records import KINDS, Document, Instruction, Labelled, digest
 from murmura.errors import CheckpointError, ConfigError, DataError, RefusedError, RunError
@@ -29,6 +30,9 @@ from murmura.federation.site.identity import write_roster
 from murmura.federation.site.store import SiteStore
 from murmura.federation.wire.frames import unframe
 from murmura.federation.wire.messages import Ask
+from murmura.measure.verbs import Measuring
+from murmura.methods.pretext.method import Pretext
+from murmura.personal.verbs import Personalising
 from murmura.privacy.budget import Budget
 from murmura.runs import locks
 from murmura.runs.names import FEDERATION, HELDOUT_DIGESTS, ROSTER
@@ -326,6 +330,17 @@ def test_pages_say_that_the_server_reads_what_each_site_sends_though_its_program
     assert "Whoever operates a real server can read each site's, with secure sums too." in attacks
     only = "Only with `aggregation.secure = true` can whoever operates the server read no more than that."
     assert only in aggregation
+
+
+def test_the_page_of_secure_sums_names_whatever_leaves_by_itself_beside_them():
+    docs = Path(__file__).parents[2] / "docs"
+    section = (docs / "secure_sum.md").read_text().split("## What leaves in clear\n")[1].split("\n## ")[0]
+    kinds = (Augmenting, Measuring, Personalising, Pretext)
+    verbs = [getattr(getattr(kind, name), "declaration", None) for kind in kinds for name in dir(kind)]
+    options = {one.option for one in verbs if one is not None and one.option}
+    found = " ".join(what for sections in IN_CLEAR.values() for what in in_secure_sums(sections).clear)
+    assert options == set(re.findall(r"\((.*?)\)", found))  # of each there is a run above
+    assert {one for one in {*options, "fedsa"} if f"`{one}`" not in section} == set()
 
 
 @pytest.mark.parametrize("sections", SUMS_ALONE.values(), ids=SUMS_ALONE)
