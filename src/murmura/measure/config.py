@@ -53,7 +53,8 @@ class EvaluationConfig(Section):
     attack_records: int = Field(200, ge=1)
     """At most so many of the sites' records, all sites together, and as many non-members are scored in an attack."""
     uploads: int = Field(2, ge=0)
-    """Number of single uploads attacked each round, since they are more exposed than their mean; 0 for none."""
+    """Number of single uploads attacked in each measured round, since they are more exposed than their mean; 0 for
+    none."""
     memorisation: bool = False
     """After the last round also let the model complete members and non-members, `sample` of each, and compare how much
     of the wording it gets right (ROUGE-L): slow, and the weaker attack, but what it shows can be read."""

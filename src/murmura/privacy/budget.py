@@ -40,9 +40,9 @@ class BudgetConfig(Section):
     owners decide alike."""
 
     folder: str | None = None
-    """Where sites keep the accounts of all their runs: a folder outside of the runs' folders, relative to the current
-    one, for the records of one owner, or of one simulation. All that is in it counts together, whatever sites are
-    called. Whoever begins another one forgets what was spent."""
+    """Where sites keep the accounts of all their runs: a folder outside of the runs' folders, relative to the
+    current one (in site.toml to the site's), for the records of one owner, or of one simulation. All that is in it
+    counts together, whatever sites are called. Whoever begins another one forgets what was spent."""
     epsilon: float | None = Field(None, gt=0)
     """The ε of a record over all runs in the account. A site does not answer what would exceed it, nor what no ε
     covers, such as attacks on its records."""

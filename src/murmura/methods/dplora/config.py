@@ -85,7 +85,7 @@ class DPLoRAConfig(EverySiteConfig):
     records is public); replace-one, one record exchanged for any other."""
     accountant: Literal["best", "pld", "rdp"] = "best"
     """How ε is composed over the steps: rdp by Rényi divergences, pld by privacy loss distributions (tighter, and some
-    seconds slower); best is the smaller of both."""
+    seconds slower); best is the least of these and of the closed form."""
     clipping: Literal["per_example", "batch"] | None = None
     """per_example clips each record's gradient; batch the gradient of a batch's mean loss (the paper's letter), whose
     sensitivity is twice as large and is not divided by the batch."""
