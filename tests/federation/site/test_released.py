@@ -110,6 +110,10 @@ def test_what_cannot_be_entered_does_not_leave(host, monkeypatch):
     failed, other = ask(host)
     assert isinstance(failed, Failure) and failed.why == "CheckpointError"
     assert isinstance(other, Reply)
+    ask(host, "fall")
+    monkeypatch.undo()
+    ask(host, "fall")
+    assert [line["failed"] for line in lines(host)] == ["ValueError"], "what could not be entered never is"
 
 
 def test_an_answer_that_is_none_is_entered_with_its_reason_and_the_same_one_once(host):

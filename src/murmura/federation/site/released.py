@@ -57,8 +57,8 @@ class ReleaseJournal:
         said = (str(about["verb"]), why)
         if said in self._failed or len(self._failed) >= _NOTED:
             return
-        self._failed.add(said)
         self._journal.append({"at": now(), **about, "failed": failure.why, "why": why})
+        self._failed.add(said)
 
 
 def _fields(
