@@ -191,7 +191,7 @@ def _facts(found: Terms) -> dict[str, str]:
         "sums": found.secure or "not secure: the server reads each answer",
         **({"roster": f"{found.fingerprint}\nof {listing(list(found.roster))}: {_ROSTER}"} if found.roster else {}),
         "guarantee": "\n".join(found.guarantee) or "none: no ε is promised for what leaves the site",
-        **({"also told": f"{listing(found.trackers)}: figures that the run publishes"} if found.trackers else {}),
+        **({"also told": f"{listing(list(found.trackers))}: figures that the run publishes"} if found.trackers else {}),
         **({"over all runs": found.budget} if found.budget else {}),
     }
 
