@@ -214,13 +214,17 @@ def test_the_card_says_how_it_was_trained_and_that_the_licence_is_not_known(fold
     assert "The sites took part with 9 records." in card.text  # small.SIZES
 
 
-def test_an_epsilon_is_not_said_to_hold_for_a_sites_own_adapter(make, tmp_path):
+def test_an_epsilon_is_not_said_to_hold_for_a_sites_own_adapter(make, tmp_path, monkeypatch):
     where = run(make(method={"name": "local", "rounds": 1})).folder
+    others = []
+    copy = shutil.copyfile
+    monkeypatch.setattr(shutil, "copyfile", lambda a, b: (others.append(b.parent.stat().st_mode & 0o077), copy(a, b)))
     text = (export(where, tmp_path / "a", "adapter", site="skin") / "README.md").read_text()
     assert "it does not hold for this adapter" in text and "The guarantee in full" not in text
     assert "adapter of site skin alone, of the run 'small'" in text
     assert "The sites took part with 9 records, this one with 3 of them." in text
-    assert (tmp_path / "a").stat().st_mode & 0o077 == 0  # as private as the records
+    # As private as the records, and from the first file on.
+    assert (tmp_path / "a").stat().st_mode & 0o077 == 0 and {*others} == {0}
 
 
 def test_the_card_of_a_model_that_a_site_trained_further_says_from_what(make, tmp_path):

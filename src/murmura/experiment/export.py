@@ -111,6 +111,8 @@ def export(
     with told, making(out, "exporting to this folder", CheckpointError) as place:
         _require_replaceable(out, overwrite)
         with atomic.replacing_folder(place) as draft:
+            if site is not None:
+                atomic.make_private(draft)  # as the site's own folder is, before anything is in it
             if script is not None:
                 _merge(experiment, folder, source, draft / "merged", whole)
                 _convert(script, draft / "merged", draft / GGUF, whole)
@@ -121,8 +123,6 @@ def export(
                 for file in filter(Path.is_file, source.iterdir()):
                     shutil.copyfile(file, draft / file.name)  # without its rights: a run may be read-only
             (draft / CARD).write_text(card, encoding="utf-8")
-            if site is not None:
-                atomic.make_private(draft)  # as the site's own folder is
             if secrets:
                 (draft / NOT_FOR_RELEASE).write_text(WHY_NOT, encoding="utf-8")
     return out
