@@ -53,8 +53,8 @@ def _without_places(value: Any) -> Any:
 def verbs_of(experiment: Experiment, method: Method) -> list[Verbs]:
     """All that sites can be asked for in a run: each site decides it by its own copy of the experiment."""
     task, rounds, digest = experiment.task, experiment.method.total_rounds, fingerprint(experiment)
-    counts = method.sends("examples") and not method.protects
-    membership = Membership(task.kind, counts=counts, sized=method.protects == "record", experiment=digest)
+    sized = method.protects == "record"
+    membership = Membership(task.kind, counts=method.tells_sizes, sized=sized, experiment=digest)
     planted = bool(experiment.audit.canaries)
     evaluation = experiment.evaluation.settled(promises=method.protects is not None)
     uploads = evaluation.uploads > 0 and method.uploads_are_heard and not method.rule.config.secure

@@ -51,6 +51,11 @@ class Method(Verbs, ABC):
         return adapters and self.traits.trained_at == "sites" and not self.keeps_adapters
 
     @property
+    def tells_sizes(self) -> bool:
+        """True when sites tell how many records they have; never where an ε is promised, which would not cover it."""
+        return self.sends("examples") and not self.protects
+
+    @property
     def protects(self) -> Unit | None:
         """What the run promises an ε for, by its options alone; None where it promises none."""
         return None

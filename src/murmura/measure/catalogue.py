@@ -226,6 +226,8 @@ CATALOGUE: tuple[Figure, ...] = (
         "The attack was carried out: whoever has the model, and the one it was tuned from, tries to tell records "
         "that it was trained on (members) from records that it never saw (non-members), by how likely it finds them. "
         "AUC is how often a member looks more like one than a non-member does. "
+        "Where it is not told how many records a site has, as with an ε, attacks look at as many of a small site as of "
+        "a large one: if these have different kinds of record, it counts how they differ, too. "
         "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "

@@ -56,7 +56,8 @@ class Monitor:
         canaries: those that were written into the sites' records, if any were.
 
     Attributes:
-        sizes: number of records of each site. Unless it is known for all sites, they count alike.
+        sizes: number of records of each site. Unless it is known for all sites, they count alike. With an ε it is left
+            unknown: what a site is asked for would tell it of the others, and bytes would tell all.
     """
 
     def __init__(

@@ -390,6 +390,7 @@ def test_the_records_that_attacks_score_are_those_of_the_run(make, monkeypatch, 
         {"method": {"name": "local"}},
         {"evaluation": {"attack_records": 5}},
         {"method": PROTECTED["dplora"], "evaluation": {"attacks": True, "attack_records": 6}},
+        {"method": {"name": "vanilla-fl"}, "evaluation": {"attack_records": 10}},
         {"audit": {"canaries": 2}},
     ],
 )
@@ -414,6 +415,20 @@ def test_an_attack_that_will_say_little_is_noted_with_what_to_do(make):
     ]
     assert "(data.heldout_records)" in note and "nonmember_records" not in note  # which is refused without data.heldout
     assert not any("say little" in note for note in dry_run(make(evaluation={"attacks": False})).notes)
+
+
+@pytest.mark.parametrize("method", [PROTECTED["dplora"], PROTECTED["dpfedavg"], PROTECTED["tfedavg"]])
+def test_that_attacks_ask_small_sites_as_much_as_large_ones_is_noted_with_what_to_do(make, tmp_path, method):
+    def noted(most, **tables):
+        asked = make(**{"method": method, "evaluation": {"attacks": True, "attack_records": most}} | tables)
+        return [note for note in dry_run(asked).notes if "as much of a small site" in note]
+
+    [note] = noted(10)  # the larger of both sites has 6 records
+    assert "evaluation.attack_records = 12" in note
+    assert not noted(12) and not noted(6, evaluation={"attacks": False})
+    assert not noted(6, method={"name": "fedit"}) and not noted(6, method={"name": "local"})
+    write_lines(tmp_path / "all.jsonl", [record("lung", number) for number in range(9)])
+    assert not noted(4, data={"train": "all.jsonl", "sites": {"by": "partition", "count": 2}})
 
 
 def test_where_members_are_few_nobody_is_told_to_hold_out_more_of_them(make, monkeypatch):

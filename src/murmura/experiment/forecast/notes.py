@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from murmura.augment.noise import planned
 from murmura.augment.strategies import strategy
@@ -35,6 +36,7 @@ def notes(plan: Plan) -> list[str]:
         *_of_run(experiment, method, plan.gathered, people),
         *method.remarks({site.name: site.records for site in people.sites} if people else {}),
         *few(plan),
+        *_evenly(plan),
         *_caveats(plan),
         *of_budgets(experiment, method, plan.sizes, digests),
     ]
@@ -55,6 +57,21 @@ def few(plan: Plan) -> list[str]:
     ]
 
 
+def _evenly(plan: Plan) -> Iterator[str]:
+    """That members are not drawn as non-members are, where this would tell how many records sites have."""
+    experiment, method, people = plan.decided, plan.method, plan.records.planted if plan.records else None
+    if not experiment.evaluation.attacks or people is None or method.keeps_adapters or method.tells_sizes:
+        return
+    sizes, asked = _asked(experiment, method, people)
+    largest = max(sizes.values())
+    if largest - min(sizes.values()) > 1 and any(asked.get(site, 0) < size for site, size in sizes.items()):
+        yield (
+            "Attacks ask as much of a small site as of a large one: to ask in proportion would tell how many records "
+            "sites have. So where small sites have other kinds of record than large ones, leakage will seem larger or "
+            f"smaller than it is. With evaluation.attack_records = {largest * len(sizes)} all records are attacked."
+        )
+
+
 def _for_more(data: DataConfig, members: int, others: int) -> Iterator[str]:
     """How there are more of those that are too few."""
     if others < FEW and data.heldout is None:
@@ -71,21 +88,31 @@ def _compared(experiment: Experiment, method: Method, people: Population) -> tup
     """How many members and how many non-members say how strong an attack is, drawn as the run draws them; and how many
     records are set apart to choose the strongest by."""
     most, task, stream = experiment.evaluation.attack_records, experiment.task, Stream(experiment.run.seed)
-    canaries = {one.site: one.canaries for one in people.reports}
-    is_told = not method.keeps_adapters and not method.protects
-    sizes = {site.name: len(site.records) - canaries.get(site.name, 0) for site in people.sites}
-    asked = attacked({name: size if is_told else None for name, size in sizes.items()}, most, stream)
+    canaries, (sizes, asked) = _canaries(people), _asked(experiment, method, people)
     drawn = {site.name: min(asked.get(site.name, 0), sizes[site.name]) for site in people.sites}
     for site in people.sites:
         if not isinstance(site.records, Elsewhere):
             own = method.members(site, stream)
-            own = own[: max(0, len(own) - canaries.get(site.name, 0))]
+            own = own[: max(0, len(own) - canaries[site.name])]
             drawn[site.name] = len(chosen(own, drawn[site.name], member_stream(stream, site.name)))
     public = others_stream(stream)
     others = len(chosen(people.nonmembers or people.heldout, most, public))
     of_members = sum(int(set_apart(count, task, member_stream(stream, name)).sum()) for name, count in drawn.items())
     of_others = int(set_apart(others, task, public).sum())
     return (sum(drawn.values()) - of_members, others - of_others), of_members + of_others
+
+
+def _asked(experiment: Experiment, method: Method, people: Population) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Of each site how many records are no canaries, and how many the run attacks at most."""
+    canaries = _canaries(people)
+    sizes = {site.name: len(site.records) - canaries[site.name] for site in people.sites}
+    is_told = method.tells_sizes and not method.keeps_adapters
+    known = {site: size if is_told else None for site, size in sizes.items()}
+    return sizes, attacked(known, experiment.evaluation.attack_records, Stream(experiment.run.seed))
+
+
+def _canaries(people: Population) -> Counter[str]:
+    return Counter({one.site: one.canaries for one in people.reports})
 
 
 def _caveats(plan: Plan) -> list[str]:
