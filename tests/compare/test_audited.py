@@ -38,8 +38,10 @@ def test_what_gives_most_away_is_told_of_each_arm_with_the_wider_interval(arm, t
     first = "91 (95 %: 78 to 100) for FedAvg (from single uploads, by FedMIA and RMIA, in 2 of 3 runs)"
     second = "55 (95 %: 50 to 60) for mixed (from each site's own adapter, by RMIA, in 1 of 1 runs)"
     lead = "Audits, which use all that a run has kept, found most, of 100 pairs:"
-    assert told(runs_of(audited(arm, *both), other)) == (f"{lead} {first}; {second}.",)
-    assert told(runs_of(arm, other))[1:] == ("Not audited: FedAvg.",)
+    kind = "For {}, what kind of record a site has counts, too."
+    assert told(runs_of(audited(arm, *both), other)) == (f"{lead} {first}; {second}.", kind.format("FedAvg and mixed"))
+    assert told(runs_of(arm, other))[1:] == ("Not audited: FedAvg.", kind.format("mixed"))
+    assert len(told(runs_of(audited(arm, audit(model={"RMIA": 0.9}, uploads={"RMIA": 0.8}))))) == 1
     assert told(runs_of(arm)) == ()
 
 

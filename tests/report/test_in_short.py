@@ -1,7 +1,7 @@
 """The first screen: what is told, and what must not be."""
 
 import io
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf, nan
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from murmura import report
 from murmura.privacy.standing import PrivacySpent as Spent
-from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short
+from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short, standing_of
 from murmura.report.page import render
 from murmura.report.standing import RowSummary, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
@@ -146,6 +146,25 @@ def test_an_audit_of_records_of_different_kinds_says_so(tmp_path):
         rows = rows_of(path)
         assert ("but the loss alone told" in told(rows, LEAKS)) == unlike
         assert ("or less: the loss alone told" in render(list(rows[0].runs))) == unlike
+
+
+def test_that_the_kind_of_record_counts_is_said_of_what_is_of_one_site(tmp_path):
+    kind = "others of all sites: what kind of record it has counts, too."
+    assert kind in told(ended(tmp_path / "a"), LEAKS)
+    without = ended(tmp_path / "b", upload_auc=None)
+    assert "gives away something of which records it was trained on." in told(without, LEAKS)
+    own = [*PLAIN, asdict(Disclosure("attack", "others", "metric", "public records", None, "", 1, 9))]
+    path = write_run(tmp_path / "c", rows=[metrics(0), metrics(2, upload_auc=None)], disclosure=own)
+    assert "or of what kind these are." in told(rows_of(path), LEAKS)
+    assert "For FedAvg, whose sites keep adapters of their own, what kind" in " ".join(
+        leaks([standing_of(row) for row in (*rows_of(path), *without)])
+    )
+    (path / "private").mkdir()
+    for target in ("model", "uploads", "adapters"):
+        found = Audit("0.1", "2026-01-01T00:00:00+00:00", (replace(MODEL, target=target),), ())
+        RunFolder(path).write(AUDIT, found)
+        rows = rows_of(path)
+        assert (kind in told(rows, LEAKS)) == (kind in render(list(rows[0].runs))) == (target != "model")
 
 
 def test_so_few_records_are_told_of_once(tmp_path):

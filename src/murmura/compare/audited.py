@@ -66,6 +66,8 @@ def told(arms: Mapping[str, Sequence[RunRecord]]) -> tuple[str, ...]:
         sentences.append(f"Not audited: {listing(left)}.")
     if other := [arm for arm in most if any(run.audit.unlike for run in arms[arm] if run.audit)]:
         sentences.append(f"For {listing(other)}, {KNOWN_BEFORE}.")
+    if own := [arm for arm, one in most.items() if one.target != "model"]:
+        sentences.append(f"For {listing(own)}, what kind of record a site has counts, too.")
     if any(run.audit and run.last.privacy for runs in arms.values() for run in runs):
         sentences.append(_UNCOVERED)
     return tuple(sentences)

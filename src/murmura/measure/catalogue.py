@@ -228,6 +228,7 @@ CATALOGUE: tuple[Figure, ...] = (
         "AUC is how often a member looks more like one than a non-member does. "
         "Where it is not told how many records a site has, as with an ε, attacks look at as many of a small site as of "
         "a large one: if these have different kinds of record, it counts how they differ, too. "
+        "If each site keeps an adapter of its own, that is attacked, and what kind of record the site has counts, too. "
         "The small print gives a 95 % interval; if it holds 0.5, nothing was found by this attack, but "
         "another one may find something. The interval is about this run’s model: it says nothing of what another seed "
         "would give. Then comes the strongest of the attacks tried, chosen on records set apart, and how many members "
@@ -265,7 +266,8 @@ CATALOGUE: tuple[Figure, ...] = (
         short="leakage of\nuploads (AUC)",
         unit=AUC,
         meaning="The same on what one site sends, before the server mixes it with the others. That is what a curious "
-        "server, or whoever breaks into it, would see. Its interval leaves out, besides, how much one upload differs "
+        "server, or whoever breaks into it, would see. Non-members are of all sites: if these have different kinds of "
+        "record, what kind a site has counts, too. Its interval leaves out, besides, how much one upload differs "
         "from another. A dash where nothing is sent or the attack was switched off.",
         better="lower",
         of_members=True,

@@ -17,6 +17,7 @@ from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
 from murmura.report.guarantee import guarantees, interrupted, is_contradicted, of_persons
 from murmura.report.standing import (
+    ITS_KIND,
     KNOWN_BEFORE,
     LITTLE,
     TOLD,
@@ -173,7 +174,7 @@ def _audited(rows: Sequence[Row]) -> list[str]:
         whose = f" of {run.name}" if len(runs_of(rows)) > 1 else ""
         told.append(
             f"The audit{whose} found most in {TARGETS[model.target]}: {cases(one.auc, (one.low, one.high))} of 100 "
-            f"pairs, by {one.attack}{f'; but {KNOWN_BEFORE}' * run.audit.unlike}.{few}"
+            f"pairs, by {one.attack}{f'; but {KNOWN_BEFORE}' * run.audit.unlike}.{f' {ITS_KIND}' * model.of_sites}{few}"
         )
     return told
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from murmura.measure.figure import GUESSING
 from murmura.report.guarantee import trusted
-from murmura.report.table import few_attacked, promises_privacy, unlike
+from murmura.report.table import few_attacked, own_adapters, promises_privacy, unlike
 from murmura.runs import RunRecord
 from murmura.units import bound, decimal, duration, listing, size
 
@@ -20,6 +20,7 @@ KNOWN_BEFORE = (
     "the loss alone told members from non-members even before training, by what else they differ in or since the model "
     "knew some"
 )
+ITS_KIND = "There a site’s records are compared with others of all sites: what kind of record it has counts, too."
 _UNTRIED = (
     "Each attack of a run looks at a model, or at a single upload, of one round. Whoever keeps them all, as a server "
     "can, may find more: {}."
@@ -120,7 +121,7 @@ def leaks(standings: Sequence[RowSummary], apart: str = "") -> tuple[str, ...]:
     if missing:
         told.append(f"Not measured for {listing(missing)}." if known else _UPLOADS_ALONE)
     if one_by_one := uploads and len(uploads) <= TOLD:
-        told.append(f"In what a single site sends, before it is mixed with the others’: {listing(uploads)}.")
+        told.append(f"In what a single site sends, before it is mixed with the others’: {listing(uploads)}. {ITS_KIND}")
     few = [
         one
         for one in standings
@@ -162,12 +163,14 @@ def _shows(one: RowSummary) -> str:
     if one.ends is None:
         return "unknown"
     low, high = one.ends
-    more = "unlike" if unlike(one.runs) else "more"
+    more = "unlike" if unlike(one.runs) else "own" if own_adapters(one.runs) else "more"
     return more if low > GUESSING else "less" if high < GUESSING else "nothing"
 
 
 _MEANS = {
     "more": "That is more than guessing: the model gives away something of which records it was trained on.",
+    "own": "That is more than guessing: sites’ own adapters give away something of which records they were trained "
+    "on, or of what kind these are.",
     "unlike": f"That is more than guessing; but {KNOWN_BEFORE}.",
     "nothing": "That may be guessing: nothing was shown, which is no proof that nothing leaks.",
     "less": "That is less than guessing: it tells them apart the wrong way round, by what else they differ in.",
@@ -175,6 +178,7 @@ _MEANS = {
     "little": LITTLE,
 }
 _FOR = {
+    "own": "For {}, whose sites keep adapters of their own, what kind of record a site has counts, too.",
     "unlike": f"More than guessing is shown for {{}}; but {KNOWN_BEFORE}.",
     "nothing": "Nothing was shown for {}, which is no proof that nothing leaks.",
     "less": "Less than guessing, for {}, tells them apart the wrong way round, by what else they differ in.",

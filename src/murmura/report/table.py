@@ -262,6 +262,11 @@ def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
     return any(one.says_little for one in found)
 
 
+def own_adapters(runs: Sequence[RunRecord]) -> bool:
+    """Whether sites' own adapters were attacked in these runs: only then do sites tell how non-members look to them."""
+    return any((one.verb, one.field) == ("attack", "others") for run in runs for one in run.disclosure or ())
+
+
 def unlike(runs: Sequence[RunRecord]) -> bool:
     """Whether before training the loss alone told members from others in these runs, by the mean of their intervals, or
     in an audit: they then are records of different kinds, or what training began with knew some."""

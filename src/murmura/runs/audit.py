@@ -64,6 +64,11 @@ class AuditedModel:
     histogram: Histogram
 
     @property
+    def of_sites(self) -> bool:
+        """Whether there is a model for each site, which is attacked by the site's own records."""
+        return self.target != "model"
+
+    @property
     def best(self) -> tuple[Separation, ...]:
         """What the strongest found; nothing where a file does not tell."""
         return tuple(one for one in self.attacks if one.attack == self.strongest)

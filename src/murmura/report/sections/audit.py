@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from murmura.measure.catalogue import READS
 from murmura.report.content import Block, Entry, Picture, Pictures, ReportSection, Table, capital, entry, note
 from murmura.report.drawing import MUTED, shares, svg
-from murmura.report.standing import KNOWN_BEFORE
+from murmura.report.standing import ITS_KIND, KNOWN_BEFORE
 from murmura.report.style import style
 from murmura.report.table import Row, each_run, runs_of
 from murmura.runs.audit import (
@@ -63,6 +63,9 @@ def figures_of(run: RunRecord) -> list[Block]:
     reads = "; ".join(f"“{name}”, {READS[name]}" for name in names if name in READS)
     sentences = [f"What attacks go by: {reads}."] if reads else []
     sentences += [f"Attacks may find more than the models give away, or less: {KNOWN_BEFORE}."] * found.unlike
+    sentences += [
+        f"{capital(TARGETS[one.target])}: {ITS_KIND[0].lower()}{ITS_KIND[1:]}" for one in found.models if one.of_sites
+    ]
     sentences += [*found.missing, *filter(None, [found.caveat])]
     pictures = Pictures(list(map(_scores, found.models)))
     made = [table for one in found.synthetic for table in (_near(one), _diverse(one))]
