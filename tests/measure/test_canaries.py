@@ -81,7 +81,7 @@ def test_the_base_is_read_once_and_only_what_is_learnt_counts():
     coins = [0, 1] * 12
     planted = canaries(24, ["a", "b"], coins)
     bench = Bench({"model": {one.record for one in planted}}, [])
-    audit = Canaries(planted, RECORDS)
+    audit = Canaries(planted, "record", RECORDS)
     first = audit.measure(bench, MODEL, {})
     assert (first["exposure"], first["audit_right"], first["audit_coins"]) == (2.0, 24, 24)
     assert first["audit_epsilon"] == first["audit_most"] > 0 and "upload_exposure" not in first
@@ -93,7 +93,7 @@ def test_what_a_site_sent_speaks_for_its_own_records():
     """The global model has forgotten everything, an upload has not."""
     planted = canaries(40, ["a", "b"], [1, 1, 0, 0] * 10)
     bench = Bench({"upload": {one.record for one in planted}}, [])
-    told = Canaries(planted, RECORDS).measure(bench, MODEL, {"b": UPLOAD})
+    told = Canaries(planted, "record", RECORDS).measure(bench, MODEL, {"b": UPLOAD})
     assert told["upload_exposure"] == 2.0 and told["exposure"] == pytest.approx(math.log2(4 / 2.5))
     assert (told["audit_right"], told["audit_guesses"]) == (20, 20)
     assert {item for name, item in bench.read if name == "upload"} == {
@@ -106,13 +106,22 @@ def test_whole_sites_have_one_coin_and_their_uploads_are_no_evidence():
     coins = [k % 20 % 3 % 2 for k in range(60)]
     planted = canaries(60, sites, coins)
     bench = Bench({"upload": {one.record for one in planted}}, [])
-    told = Canaries(planted, SITES).measure(bench, MODEL, dict.fromkeys(sites, UPLOAD))
+    told = Canaries(planted, "site", SITES).measure(bench, MODEL, dict.fromkeys(sites, UPLOAD))
     assert (told["audit_coins"], told["audit_guesses"], told["audit_epsilon"]) == (20, 0, 0.0)
     bench.prefers["model"] = bench.prefers["upload"]
-    told = Canaries(planted, SITES).measure(bench, MODEL, {})
+    told = Canaries(planted, "site", SITES).measure(bench, MODEL, {})
     assert (told["audit_coins"], told["audit_right"]) == (20, 20) and told["audit_epsilon"] > 0
 
 
+def test_coins_that_sites_share_are_no_more_where_no_plan_protects_these():
+    """As with DP-Prompt: were each canary's taken for its own, 50 right guesses would show an ε of 2.5 or so."""
+    planted = canaries(50, ["a", "b"], [0, 1] * 25)
+    bench = Bench({"model": {one.record for one in planted}}, [])
+    told = Canaries(planted, "site", None).measure(bench, MODEL, {})
+    assert (told["audit_coins"], told["audit_right"], told["audit_epsilon"]) == (2, 2, 0.0)
+    assert Canaries(planted, "record", None).measure(bench, MODEL, {})["audit_epsilon"] > 2
+
+
 def test_without_a_promise_two_records_are_exchanged():
-    assert Canaries(canaries(1, ["a"], [0]), None).adjacency == "replace-one"
-    assert Canaries(canaries(1, ["a"], [0]), RECORDS).adjacency == RECORDS.adjacency == "zero-out"
+    assert Canaries(canaries(1, ["a"], [0]), "record", None).adjacency == "replace-one"
+    assert Canaries(canaries(1, ["a"], [0]), "record", RECORDS).adjacency == RECORDS.adjacency == "zero-out"

@@ -153,7 +153,7 @@ def test_canaries_are_attacked_nowhere_and_sites_are_told_how_many_they_have(cal
         return answers(site, ask)
 
     record = Instruction("code", "", "1")
-    canaries = Canaries([Canary("b", (record, record), 0)] * 3, None)
+    canaries = Canaries([Canary("b", (record, record), 0)] * 3, "record", None)
     monitor = monitor_of(attack_records=200)
     told = Monitor(None, PUBLIC_RECORDS, monitor.config, Stream(0), canaries)
     told.sizes = {"a": 20, "b": 13, "c": 10}

@@ -13,6 +13,7 @@ from murmura.experiment.sites import Population
 from murmura.federation.method import Method
 from murmura.federation.site.site import Site
 from murmura.measure.canaries import Canary
+from murmura.privacy.parts import Unit
 from murmura.reading import Reading
 from murmura.runs.names import NOT_FOR_RELEASE
 from murmura.streams import Stream
@@ -50,8 +51,7 @@ def plant(
     if method.keeps_adapters:
         what = "canaries are looked for in what leaves the sites, and here they keep adapters of their own"
         raise ConfigError(what, where="audit.canaries", fix="Remove it, or choose a method with one model for all.")
-    unit = "site" if method.protects == "site" else "record"
-    canaries = drawn(experiment, [site.name for site in people.sites], unit, stream)
+    canaries = drawn(experiment, [site.name for site in people.sites], method.protects or "record", stream)
     candidates = [record for canary in canaries for record in canary.candidates]
     fitted = reading.fit(candidates)
     if len(fitted.kept) < len(candidates) or fitted.shortened:
@@ -60,7 +60,7 @@ def plant(
     return _among(people, canaries), canaries
 
 
-def drawn(experiment: Experiment, sites: Sequence[str], unit: str, stream: Stream) -> list[Canary]:
+def drawn(experiment: Experiment, sites: Sequence[str], unit: Unit, stream: Stream) -> list[Canary]:
     """Canaries, spread over the sites as evenly as their number allows.
 
     Args:

@@ -202,7 +202,7 @@ def assemble(part: ServerPart, engine: Engine, folder: RunFolder, *, run: str) -
     )
     adapter = runtime.initial(stream / "adapter") if method.traits.trained_at == "sites" else None
     require_range(agreed, adapter or {})
-    planted = Canaries(part.canaries, promised) if part.canaries else None
+    planted = Canaries(part.canaries, method.protects or "record", promised) if part.canaries else None
     monitor = Monitor(runtime, evaluation_set, part.evaluation, stream, canaries=planted)
     curious = TranscriptWriter(folder.transcript) if experiment.audit.keep else None
     server = Server(runtime, fleet, monitor, folder, stream, adapter, method.rule, curious=curious)

@@ -17,6 +17,7 @@ import numpy as np
 from murmura.measure.statistics import Estimate
 from murmura.model_runtime import ModelRuntime
 from murmura.privacy.lower_bound import audited
+from murmura.privacy.parts import Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.progress import phase
 from murmura.training.adapter import State
@@ -49,12 +50,12 @@ class Canaries:
 
     Args:
         canaries: at least one, all with as many candidates.
-        plan: what the run promises; None where it promises nothing.
+        unit: what has a coin of its own: each record, or a site, whose canaries share one.
+        plan: that the run follows; None where it promises nothing, or a mechanism at the sites protects by itself.
     """
 
-    def __init__(self, canaries: Sequence[Canary], plan: PrivacyPlan | None) -> None:
-        self.canaries = list(canaries)
-        self.unit: str = plan.unit if plan else "record"
+    def __init__(self, canaries: Sequence[Canary], unit: Unit, plan: PrivacyPlan | None) -> None:
+        self.canaries, self.unit = list(canaries), unit
         self.adjacency: str = plan.adjacency if plan else "replace-one"
         self.delta = plan.delta if plan else _DELTA
         self._base: np.ndarray | None = None

@@ -289,3 +289,11 @@ def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_ever
     card = (result.folder / "outcomes" / "dataset" / "README.md").read_text(encoding="utf-8")
     assert "δ = 0" in card and "holds against everybody, the server too" in card
     assert "Only 4 of your 5 texts take part" in (result.folder / "private" / "north" / "notes.txt").read_text()
+
+
+@pytest.mark.usefixtures("no_page")
+def test_canaries_of_a_site_that_paraphrases_share_a_coin(make, llama_folder):
+    """What is protected is a site, and were each taken for a coin of its own, an audit would show too much."""
+    options = {"seeds": "paraphrased", "noise_multiplier": None, "epsilon": 9.0, "texts_per_site": 4}
+    asked = options | {"paraphraser": str(llama_folder), "paraphrase_tokens": 4}
+    assert run(make(asked, audit={"canaries": 7, "candidates": 2})).rows[-1]["audit_coins"] == len(SITES)
