@@ -91,6 +91,15 @@ def test_against_the_best_no_p_is_smaller_than_holms_for_all_pairs(figures):
         assert far.p >= differences(others, arms[best])[name].p
 
 
+def test_pairs_count_as_compared_that_share_seeds_though_not_with_the_best():
+    a, b = {1: 1.0, 2: 1.1, 3: 1.3}, {1: 1.4, 2: 1.6, 3: 1.5}
+    c, d = {4: 2.0, 5: 2.1, 6: 2.2}, {4: 2.3, 5: 2.0, 6: 2.1}
+    alone = differences({"b": b}, a)["b"].p
+    assert differences({"b": b, "c": c, "d": d}, a, picked=True)["b"].p == pytest.approx(2 * alone)
+    once = {seed: figure for seed, figure in d.items() if seed == 4}  # no test is made of one seed
+    assert differences({"b": b, "c": c, "d": once}, a, picked=True)["b"].p == alone
+
+
 @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))
 def test_holm_is_closed_testing_by_bonferroni(tested):
     """A hypothesis is rejected when every set with it is, by Bonferroni (Marcus et al. 1976; Holm 1979)."""

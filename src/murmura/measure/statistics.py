@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, inf
+from itertools import combinations
+from math import inf
 from statistics import fmean, stdev
 
 from murmura.measure.figure import AUC, SHARE, Figure, interval
@@ -128,12 +129,14 @@ def differences(
     Args:
         arms: a figure of each arm by seed; those that share no seed with the reference are left out.
         reference: the same of the arm that they are compared with.
-        picked: it was picked for such figures, as the best: then every two arms count as compared.
+        picked: it was picked for such figures, as the best: then every two arms count as compared that could be, with
+            more than one seed in common.
     """
     paired = {name: [own[seed] - reference[seed] for seed in own if seed in reference] for name, own in arms.items()}
     paired = {name: values for name, values in paired.items() if values}
     tested = {name: _p(values) for name, values in paired.items() if len(values) > 1}
-    corrected = holm(tested, comb(len(tested), 2) if picked else 0)
+    others = combinations(arms.values(), 2) if picked else ()
+    corrected = holm(tested, sum(len(one.keys() & other.keys()) > 1 for one, other in others))
     return {name: Difference(Estimate.of(values), corrected.get(name)) for name, values in paired.items()}
 
 
