@@ -34,7 +34,9 @@ def test_shares_are_rounded_and_their_number_is_left_out(members):
 
 
 def test_that_there_were_few_is_told_all_the_same():
-    assert "Fewer than 20 of the sites’ records" in published(found(19)).missing[-1]
+    told = published(found(19))
+    assert "Fewer than 20 of the sites’ records" in told.missing[-1] and told.models[0].says_little
+    assert not published(found(20)).models[0].says_little
 
 
 def test_how_many_centres_and_records_there_were_is_not_told():

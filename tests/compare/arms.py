@@ -55,12 +55,12 @@ def labels(folder: Path, arm: str) -> ArmResult:
     return ArmResult(arm, "labelled", [0], {0: run}, 1e-3, (), 12, None, "")
 
 
-def audit(**targets: Mapping[str, float]) -> Audit:
+def audit(*, members: int = 150, **targets: Mapping[str, float]) -> Audit:
     """What an audit found of what it attacked: each attack's AUC, of which the first is the strongest."""
     models = []
     for target, aucs in targets.items():
         attacks = tuple(Separation(name, auc, auc - 0.05, auc + 0.05, None, None, None) for name, auc in aucs.items())
-        models.append(AuditedModel(target, 3, 2, attacks[0].attack, attacks, Histogram((0.0, 1.0), (3,), (2,))))
+        models.append(AuditedModel(target, members, 120, attacks[0].attack, attacks, Histogram((0.0, 1.0), (3,), (2,))))
     return Audit("0.1", "now", tuple(models), (), (), (), None, (), ())
 
 

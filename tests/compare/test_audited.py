@@ -45,6 +45,13 @@ def test_what_gives_most_away_is_told_of_each_arm_with_the_wider_interval(arm, t
     assert told(runs_of(arm)) == ()
 
 
+def test_of_so_few_records_it_says_little(arm, tmp_path):
+    other = audited(result(tmp_path, "mixed", [2.1], [0.5]), audit(members=6, model={"RMIA": 0.9}))
+    *_, little = told(runs_of(audited(arm, audit(model={"RMIA": 0.8})), other))
+    assert little == "So few records were audited for mixed that it says little."
+    assert "little" not in " ".join(told(runs_of(audited(arm, audit(model={"RMIA": 0.8})))))
+
+
 def test_no_epsilon_covers_them(tmp_path):
     private = result(tmp_path, "DP", [2.0], [0.5])
     [run] = private.runs.values()

@@ -33,11 +33,11 @@ def published(found: Audit) -> Audit:
     Shares of these records are rounded to three digits, and bins hold them in per cent: exact ones are fractions whose
     denominator is that number. Intervals stay, though from their widths it follows nearly.
     """
-    few = any(one.members is not None and one.members < FEW for one in found.models)
+    models = tuple(map(_model, found.models))
     return replace(
         found,
-        models=tuple(_model(one) for one in found.models),
-        missing=(*found.missing, _SAYS_LITTLE) if few else found.missing,
+        models=models,
+        missing=(*found.missing, _SAYS_LITTLE) if any(one.few for one in models) else found.missing,
         extraction=tuple(replace(_rounded(one, "found", "low", "high"), members=None) for one in found.extraction),
         written=tuple(_written(one) for one in found.written),
         centres=tuple(_centred(one) for one in found.centres),
@@ -51,7 +51,8 @@ def _model(found: AuditedModel) -> AuditedModel:
     every = max(1, sum(drawn.members))
     shares = tuple(round(100 * number / every) for number in drawn.members)
     attacks = tuple(_rounded(one, "auc", "low", "high", "tpr", "tpr_low", "tpr_high", "apart") for one in found.attacks)
-    return replace(found, members=None, attacks=attacks, histogram=Histogram(drawn.edges, shares, drawn.others))
+    few, histogram = found.members is not None and found.members < FEW, Histogram(drawn.edges, shares, drawn.others)
+    return replace(found, members=None, attacks=attacks, histogram=histogram, few=few)
 
 
 def _written(found: Written) -> Written:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from murmura.measure.statistics import Estimate
 from murmura.report.standing import KNOWN_BEFORE, cases
 from murmura.runs import RunRecord
-from murmura.runs.audit import TARGETS, Separation
+from murmura.runs.audit import TARGETS, AuditedModel
 from murmura.units import listing
 
 _UNCOVERED = "No ε covers what audits find, which look at private records."
@@ -24,6 +24,7 @@ class Audited:
         low, high: of the wider of two 95 % intervals at each end, over runs and over records in a run.
         by: the attacks.
         runs: how many there are.
+        few: so few records were scored in one of them that it says little.
     """
 
     target: str
@@ -32,21 +33,24 @@ class Audited:
     high: float
     by: tuple[str, ...]
     runs: int
+    few: bool
 
     @classmethod
-    def of(cls, target: str, attacks: Sequence[Separation]) -> Audited:
+    def of(cls, target: str, models: Sequence[AuditedModel]) -> Audited:
+        attacks = [attack for model in models for attack in model.best]
         over_runs = Estimate.of([one.auc for one in attacks], 0, 1)
         ends = over_runs.wider([one.low for one in attacks], [one.high for one in attacks])
         assert ends is not None  # every attack has an interval
-        return cls(target, over_runs.mean, *ends, tuple(dict.fromkeys(one.attack for one in attacks)), len(attacks))
+        by = tuple(dict.fromkeys(one.attack for one in attacks))
+        return cls(target, over_runs.mean, *ends, by, len(attacks), any(model.says_little for model in models))
 
 
 def audited(runs: Sequence[RunRecord]) -> list[Audited]:
     """What was found in each target that was attacked; nothing where no run was audited."""
-    found: dict[str, list[Separation]] = {}
-    for model in [model for run in runs if run.audit for model in run.audit.models]:
-        found.setdefault(model.target, []).extend(model.best)
-    return [Audited.of(target, attacks) for target, attacks in found.items() if attacks]
+    found: dict[str, list[AuditedModel]] = {}
+    for model in [model for run in runs if run.audit for model in run.audit.models if model.best]:
+        found.setdefault(model.target, []).append(model)
+    return [Audited.of(target, models) for target, models in found.items()]
 
 
 def of_models(runs: Sequence[RunRecord]) -> list[Audited]:
@@ -66,6 +70,8 @@ def told(arms: Mapping[str, Sequence[RunRecord]]) -> tuple[str, ...]:
         sentences.append(f"Not audited: {listing(left)}.")
     if other := [arm for arm in most if any(run.audit.unlike for run in arms[arm] if run.audit)]:
         sentences.append(f"For {listing(other)}, {KNOWN_BEFORE}.")
+    if few := [arm for arm, one in most.items() if one.few]:
+        sentences.append(f"So few records were audited for {listing(few)} that it says little.")
     if own := [arm for arm, one in most.items() if one.target != "model"]:
         sentences.append(f"For {listing(own)}, what kind of record a site has counts, too.")
     if any(run.audit and run.last.privacy for runs in arms.values() for run in runs):

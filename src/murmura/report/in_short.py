@@ -33,7 +33,6 @@ from murmura.report.standing import (
 from murmura.report.table import Row, kinds, runs_of
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import FEW
 from murmura.units import at_least, count, decimal, listing, signed
 
 GOOD, BETTER, LEAKS, PROMISED, COST, GAINS = (
@@ -169,8 +168,7 @@ def _audited(rows: Sequence[Row]) -> list[str]:
         if not found:
             continue
         one, model = max(found, key=lambda pair: pair[0].auc)
-        numbers = [number for number in (model.members, model.others) if number is not None]
-        few = f" {LITTLE}" if min(numbers, default=FEW) < FEW else ""
+        few = f" {LITTLE}" * model.says_little
         whose = f" of {run.name}" if len(runs_of(rows)) > 1 else ""
         told.append(
             f"The audit{whose} found most in {TARGETS[model.target]}: {cases(one.auc, (one.low, one.high))} of 100 "

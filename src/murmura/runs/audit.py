@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from murmura.runs.schema import FEW
+
 
 @dataclass(frozen=True, slots=True)
 class Separation:
@@ -54,6 +56,7 @@ class AuditedModel:
         strongest: The strongest attack, as chosen on other records.
         attacks: All of them.
         histogram: Of the scores of the strongest.
+        few: That there were so few members that it says little, where their number is not told.
     """
 
     target: str
@@ -62,6 +65,12 @@ class AuditedModel:
     strongest: str
     attacks: tuple[Separation, ...]
     histogram: Histogram
+    few: bool = False
+
+    @property
+    def says_little(self) -> bool:
+        """That it had too few records."""
+        return self.few or any(number < FEW for number in (self.members, self.others) if number is not None)
 
     @property
     def of_sites(self) -> bool:
