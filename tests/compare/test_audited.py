@@ -133,3 +133,20 @@ def test_that_the_choice_was_not_audited_where_others_were_is_a_doubt(tmp_path):
     once, thrice = audit(model={"RMIA": 0.5}), [audit(model={"RMIA": 0.7})] * 3
     found = choose([audited(plain, once), audited(other, *thrice)], Limits(max_leakage=0.61), "instruction")
     assert "It was audited with 1 seed, and others with 3: an audit may find more." in found.sentences
+
+
+def test_that_the_choice_was_audited_by_fewer_attacks_is_a_doubt(tmp_path):
+    """As where others alone have kept their rounds; what was tried on uploads is beside the limit."""
+    kept = audit(model={"loss trajectory": 0.63, "error zone": 0.56}, uploads={"FedMIA": 0.9})
+    last, own = audit(model={"error zone": 0.58}, uploads={"RMIA": 0.9}), audit(adapters={"error zone": 0.58})
+    doubt = "It was audited by fewer attacks than others: more may be found."
+    better, worse = (result(tmp_path, arm, [loss], [0.55]) for arm, loss in (("A", 2.0), ("B", 2.2)))
+
+    def chosen(first, second, **limits):
+        found = choose([audited(better, first), audited(worse, second)], Limits(**limits), "instruction")
+        return found.arm, doubt in found.sentences
+
+    assert chosen(kept, last, max_leakage=0.6) == chosen(kept, own, max_leakage=0.6) == ("B", True)
+    assert chosen(kept, last, max_leakage=0.7) == chosen(last, kept) == ("A", False)
+    alike = audit(model={"error zone": 0.63})
+    assert chosen(alike, last, max_leakage=0.6) == chosen(alike, own, max_leakage=0.6) == ("B", False)

@@ -62,16 +62,18 @@ def choose(results: Sequence[ArmResult], limits: Limits, kind: str) -> Recommend
 
 def _attacked_alike(level: Sequence[ArmResult]) -> bool:
     """Whether what arms leak can be compared: every run was attacked, and audits attacked the same in the same ways."""
-    audits = [
-        {
-            (seed, model.target, attack.attack)
-            for seed, run in one.runs.items()
-            for model in (run.audit.models if run.audit else ())
-            for attack in model.attacks
-        }
-        for one in level
-    ]
+    audits = list(map(_tried, level))
     return all(len(one.attacked) == len(one.runs) for one in level) and all(one == audits[0] for one in audits)
+
+
+def _tried(one: ArmResult) -> set[tuple[int, str, str]]:
+    """What audits attacked of each seed, and how."""
+    return {
+        (seed, model.target, attack.attack)
+        for seed, run in one.runs.items()
+        for model in (run.audit.models if run.audit else ())
+        for attack in model.attacks
+    }
 
 
 def broken_limits(one: ArmResult, limits: Limits) -> list[str]:
@@ -169,12 +171,19 @@ def _doubts(taken: ArmResult, limits: Limits, measured: Sequence[ArmResult]) -> 
     if limits.max_leakage is not None and own < most:
         was = f"audited with {several(own, 'seed')}, and others with {most}" if own else "not audited, and others were"
         told.append(f"It was {was}: an audit may find more.")
+    elif limits.max_leakage is not None and any(_ways(one) - _ways(taken) for one in measured):
+        told.append("It was audited by fewer attacks than others: more may be found.")
     if limits.max_bytes is not None and taken.hides_cohorts:
         secret = "ε counts on nobody knowing whom rounds asked"
         told.append(f"Its bytes are what is to be expected, since {secret}: a run may send more.")
     if taken.edge:
         told.append(f"Its rate, {taken.rate:g}, is the last that was tried on its side: one beyond may be better.")
     return told
+
+
+def _ways(one: ArmResult) -> set[str]:
+    """By which attacks audits looked at its models, which limits are about, and not at single uploads."""
+    return {attack for _, target, attack in _tried(one) if target != "uploads"}
 
 
 def _of_epsilon(taken: ArmResult, promising: Sequence[ArmResult]) -> list[str]:
