@@ -12,12 +12,14 @@ from murmura import report
 from murmura.privacy.standing import PrivacySpent as Spent
 from murmura.report.in_short import BETTER, COST, GAINS, GOOD, LEAKS, PROMISED, in_short, standing_of
 from murmura.report.page import render
+from murmura.report.sheet import sheet
 from murmura.report.standing import RowSummary, costs, leaks, promised
 from murmura.runs import RunFolder, read_all
 from murmura.runs.audit import Audit
 from murmura.runs.names import AUDIT, PERSONAL
 from murmura.runs.schema import Attack, Disclosure, PersonalModel, Round
 from murmura.units import signed
+from tests.report.blocks import said, small
 from tests.report.runs import (
     MODEL,
     NOISE,
@@ -282,6 +284,26 @@ def test_a_promise_that_an_audit_contradicts_is_not_to_be_relied_on(tmp_path):
     audit = {"audit_epsilon": 8.0, "audit_right": 9, "audit_guesses": 9, "audit_coins": 9, "audit_most": 9.0}
     assert "Do not rely on it" in told(ended(tmp_path / "a", **PROMISE, **audit), PROMISED)
     assert "rely" not in told(ended(tmp_path / "b", **PROMISE, **(audit | {"audit_epsilon": 1.0})), PROMISED)
+
+
+def test_a_run_that_stopped_in_a_round_that_was_not_measured_is_told_by_the_last_that_was(tmp_path):
+    unmeasured = {"round": 2, "heldout_loss": None, "attack_auc": None, **PROMISE}
+    audit = {"audit_epsilon": 8.0, "audit_right": 9, "audit_guesses": 9, "audit_coins": 9, "audit_most": 9.0}
+    measured = [metrics(0), metrics(1, **PROMISE, **audit)]
+    rows = rows_of(write_run(tmp_path / "a", rows=[*measured, unmeasured], finished=False))
+    then = rows_of(write_run(tmp_path / "b", rows=measured, finished=False))
+    told_last = "That was after round 1, the last that was attacked; round 2 is the last that was saved."
+    assert set(in_short(then).answers[LEAKS]) < {*in_short(rows).answers[LEAKS]} and told_last in told(rows, LEAKS)
+    assert told(rows, GOOD).startswith("Held-out loss fell from 2.250 before training to 2.125")
+    assert "after round 1, the last that was measured" in told(rows, GOOD) and "round 2 of 2" in told(rows, GOOD)
+    assert "an audit of a has shown that ε is 8.000 or more after round 1." in told(rows, PROMISED)
+    [row] = rows
+    parts = {section.title: section for section in sheet(row)}
+    found, guaranteed = parts["What an attacker found"], parts["What is guaranteed"]
+    assert "no attack was carried out" not in said(found) and told_last in said(found)
+    assert "Do not rely on it" in said(guaranteed) and "by the audit after round 1" in " ".join(small(guaranteed))
+    [both] = [one for one in in_short([*rows, *then]).answers[LEAKS] if "last that was attacked" in one]
+    assert both.startswith(f"That of {row.label} was after round 1")
 
 
 def test_what_an_epsilon_leaves_attacks_is_told_of_a_single_run_alone(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from murmura.privacy.standing import standing
 from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import SIMULATIONS
+from murmura.runs.schema import SIMULATIONS, Round
 from murmura.units import bound, listing
 
 _MOST = 32  # sites with other plans, of which each takes a second
@@ -176,11 +176,16 @@ def terms(runs: Sequence[RunRecord]) -> list[str]:
     return [adjacency] * bool(adjacencies) + [accountant] * bool(accountants)
 
 
+def last_audited(run: RunRecord) -> Round | None:
+    """The last round after which an audit with canaries has shown an ε; a run that stopped may have gone on since."""
+    return next((one for one in reversed(run.rounds) if "audit_epsilon" in one.values), None)
+
+
 def is_contradicted(run: RunRecord) -> bool:
-    """Whether an audit with canaries has shown more than the run itself guarantees."""
-    shown, privacy = run.last.values.get("audit_epsilon"), run.last.privacy
-    epsilon = privacy.get("alone", privacy.get("epsilon"))
-    return shown is not None and epsilon is not None and shown > epsilon
+    """Whether the last audit with canaries has shown more than the run itself guaranteed by then."""
+    one = last_audited(run)
+    epsilon = None if one is None else one.privacy.get("alone", one.privacy.get("epsilon"))
+    return one is not None and epsilon is not None and one.values["audit_epsilon"] > epsilon
 
 
 def trusted(runs: Sequence[RunRecord]) -> str:

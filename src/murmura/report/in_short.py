@@ -15,7 +15,7 @@ from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import guarantees, interrupted, is_contradicted, of_persons
+from murmura.report.guarantee import guarantees, interrupted, is_contradicted, last_audited, of_persons
 from murmura.report.standing import (
     ITS_KIND,
     KNOWN_BEFORE,
@@ -30,7 +30,7 @@ from murmura.report.standing import (
     promised,
     untried,
 )
-from murmura.report.table import Row, kinds, runs_of
+from murmura.report.table import ATTACKED, Row, as_measured, kinds, runs_of
 from murmura.runs.audit import TARGETS
 from murmura.runs.record import RunRecord
 from murmura.units import at_least, count, decimal, listing, signed
@@ -56,7 +56,7 @@ def in_short(rows: Sequence[Row], which: Sequence[str] = ()) -> FirstScreen:
     standings = [standing_of(row) for row in rows]
     several = len(rows) > 1
     answers = {BETTER: tuple(which) or _figures(rows)} if several else {GOOD: _good(rows[0])}
-    found, audited = leaks(standings, apart(rows, "attack_auc")), _audited(rows)
+    found, audited = _found(rows), _audited(rows)
     attacked = found != (UNATTACKED,)
     more = untried(runs_of(rows)) if attacked else ()
     answers[LEAKS] = (*(found if attacked or not audited else ()), *audited, *more)
@@ -94,10 +94,12 @@ def standing_of(row: Row) -> RowSummary:
 def _good(row: Row) -> tuple[str, ...]:
     """How its model was before training, and is after."""
     keys = dict.fromkeys([utility_of(row.runs[0].kind), "heldout_rouge", "heldout_accuracy"])
-    told = [sentence for key in keys if (sentence := _moved(row, key))]
+    then = as_measured(row, [*keys])
+    told = [sentence for key in keys if (sentence := _moved(then, key))]
     if not told:
         return ("Not measured.",)
-    told[1:1] = _fall(row)
+    told[1:1] = _fall(then)
+    told += _earlier([row], [then], "measured")
     state = [f"This run is {row.state}."] if row.state else []
     seeds = "One seed: another may come out otherwise."
     if len(row.runs) > 1:
@@ -131,6 +133,21 @@ def _moved(row: Row, key: str) -> str:
     return f"{one.title} {went} from {was} before training to {value}{spread}{way}{': worse than before' * worse}."
 
 
+def _earlier(rows: Sequence[Row], then: Sequence[Row], what: str) -> list[str]:
+    """Of which round that is told, where it is not the last one that was saved.
+
+    Args:
+        then: the rows ``as_measured``.
+        what: was done in that round, and not since.
+    """
+    told = [(row, old.runs[0].last.number) for row, old in zip(rows, then, strict=True) if old is not row]
+    return [
+        f"That{f' of {row.label}' if len(rows) > 1 else ''} was after round {number}, the last that was {what}; "
+        f"round {row.runs[0].last.number} is the last that was saved."
+        for row, number in told
+    ]
+
+
 def _fall(row: Row) -> list[str]:
     """How sure the records make that the held-out loss has moved at all."""
     cell = row.cells["heldout_fall"]
@@ -159,6 +176,13 @@ def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
 # ---- what leaks, and what is guaranteed ------------------------------------------------------------------------------
 
 
+def _found(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What attacks found when each row was last attacked."""
+    then = [as_measured(row, ATTACKED) for row in rows]
+    found = leaks([standing_of(row) for row in then], apart(then, "attack_auc"))
+    return (*found, *_earlier(rows, then, "attacked"))
+
+
 def _audited(rows: Sequence[Row]) -> list[str]:
     """What an audit's strongest attack has found of whatever gives most away."""
     told = []
@@ -185,10 +209,10 @@ def _meaning(rows: Sequence[Row]) -> list[str]:
 def contradicted(runs: Sequence[RunRecord]) -> list[str]:
     """That an audit has shown more than is guaranteed."""
     return [
-        f"Do not rely on it: an audit of {run.name} has shown that ε is {at_least(run.last.values['audit_epsilon'])} "
-        "or more."
+        f"Do not rely on it: an audit of {run.name} has shown that ε is {at_least(one.values['audit_epsilon'])} or more"
+        f"{f' after round {one.number}' * (one is not run.last)}."
         for run in runs
-        if is_contradicted(run)
+        if (one := last_audited(run)) is not None and is_contradicted(run)
     ]
 
 

@@ -256,6 +256,17 @@ def attacked(rows: Sequence[Row]) -> bool:
     return any(row.series(key) for row in rows for key in ATTACKED)
 
 
+def as_measured(row: Row, keys: Sequence[str]) -> Row:
+    """A row as it stood after the last round in which any of these figures was measured: a run that stopped may not
+    have measured its last ones. It is the row itself where that was its last round, or none since training began."""
+    run = row.runs[0]
+    having = [one for one in run.rounds if one.number and any(key in one.values for key in keys)]
+    if len(row.runs) > 1 or not having or having[-1] is run.last:
+        return row
+    then = (replace(run, rounds=run.rounds[: run.rounds.index(having[-1]) + 1]),)
+    return replace(row, runs=then, cells=_cells(then))
+
+
 def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
     """Whether an attack on that had so few records in some run that it says little."""
     found = [run.last.attacks[target] for run in runs if target in run.last.attacks]

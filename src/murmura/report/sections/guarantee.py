@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from murmura.privacy.curve import DELTAS
 from murmura.report.content import Block, Entry, Picture, Pictures, ReportSection, Table, entry, note
 from murmura.report.drawing import INK, MUTED, PAPER, svg
-from murmura.report.guarantee import RowGuarantee, guarantees, is_contradicted, limits, terms
+from murmura.report.guarantee import RowGuarantee, guarantees, is_contradicted, last_audited, limits, terms
 from murmura.report.table import OUTSIDE, Row, columns, distinct, runs_of
 from murmura.runs.record import RunRecord
 from murmura.units import DASH, at_least, bound, count
@@ -66,13 +66,15 @@ def _cells(run: RunRecord) -> list[Entry | str]:
 
 
 def _audit(run: RunRecord) -> str:
-    """The ε that an audit with canaries has shown after the last round; nothing where there was none."""
-    told = run.last.values
-    if "audit_epsilon" not in told:
+    """The ε that an audit with canaries has shown when it was last made; nothing where there was none."""
+    one = last_audited(run)
+    if one is None:
         return ""
+    told = one.values
     least, most = at_least(told["audit_epsilon"]), at_least(told["audit_most"])
     right, guesses, coins = (count(told[f"audit_{name}"]) for name in ("right", "guesses", "coins"))
-    words = f"{least} or more by the audit: {right} of {guesses} guesses right, {coins} coins, which can show {most}"
+    by = f"by the audit{f' after round {one.number}' * (one is not run.last)}"
+    words = f"{least} or more {by}: {right} of {guesses} guesses right, {coins} coins, which can show {most}"
     return f"{words}. More than is guaranteed: do not rely on it" if is_contradicted(run) else words
 
 
