@@ -27,6 +27,8 @@ from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.report.guarantee import interrupted
+from murmura.report.in_short import PROMISED, in_short
+from murmura.report.sheet import sheet
 from murmura.report.table import table
 from murmura.runs import RunFolder, read
 from murmura.runs.names import PRIVACY_LEDGER, REPORTED, SUMMARY
@@ -37,6 +39,7 @@ from murmura.status.serve import application, page
 from murmura.status.view import lines
 from murmura.units import bound
 from tests.experiment import small
+from tests.report.blocks import said
 from tests.report.runs import PRIVATE, metrics, write_run
 
 SECRET = {
@@ -123,13 +126,13 @@ def test_times_are_for_the_owner_where_the_run_guarantees_something(make, seen):
     assert dict(lines(after))["Guaranteed"].startswith("ε = ")
 
 
-def interrupted_after_sending(make, monkeypatch):
-    """The experiment of a run that was stopped in round 2 of 3, when sites had answered."""
+def interrupted_after_sending(make, monkeypatch, round=2):
+    """The experiment of a run that was stopped in this round of 3, when sites had answered."""
     experiment = make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 3}, evaluation={"attacks": False})
     plain = Monitor.measure
 
     def fails(self, adapter, fleet, *args, **more):
-        if fleet.round == 2:
+        if fleet.round == round:
             raise MemoryError
         return plain(self, adapter, fleet, *args, **more)
 
@@ -157,6 +160,35 @@ def test_what_a_stopped_run_has_sent_but_not_saved_is_in_its_epsilon(make, monke
     assert f"but ε = {bound(spent)} by what sites have told" in sentence
     [line] = [line for line in (folder / "metrics.jsonl").read_text().splitlines() if '"round": 1' in line]
     assert json.loads(line)["privacy"]["epsilon"] < spent
+
+
+@pytest.mark.parametrize("ledgers", [True, False])
+def test_what_was_spent_is_told_before_any_round_is_saved_that_promises_it(make, monkeypatch, ledgers):
+    folder = interrupted_after_sending(make, monkeypatch, round=1).run.path
+    if not ledgers:  # as on the server of a deployment, whose sites have their ledgers
+        shutil.rmtree(folder / "private")
+    by = "by the privacy ledgers" if ledgers else "by what sites have told, and what is promised where they have not"
+    found, rows = look(folder), table([read(folder)])
+    assert found.done == 0 and found.epsilon > 0
+    spent = f"ε = {bound(found.epsilon)}"
+    assert dict(lines(found))["Guaranteed"] == f"{spent} for one record, δ = 1e-05, {by}"
+    assert spent.removeprefix("ε = ") in listing([folder])[0].cells
+    sentence = f"its figures are those of round 0, but {spent} at δ = 1e-05, for one record, {by}."
+    for told in (" ".join(in_short(rows).answers[PROMISED]), said(sheet(rows[0])[2])):
+        assert sentence in told and "Nothing" not in told
+    other = write_run(folder.parent / "other", "other", rows=[metrics(0)], finished=False)
+    told = in_short(table([read(folder), read(other)])).answers[PROMISED]
+    assert "Nothing for fedit." in told and not any(one.startswith("Nothing: ") for one in told)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_epsilon_that_is_refused_is_not_taken_for_one_that_was_never_promised(tmp_path, finished):
+    rows = [metrics(0), metrics(1, privacy={**PRIVATE, "epsilon": None, "refused": "a batch was larger"})]
+    folder = write_run(tmp_path / "a", rows=rows, finished=finished)
+    assert dict(lines(look(folder)))["Guaranteed"] == "nothing: a batch was larger"
+    assert "refused" in listing([folder])[0].cells
+    plain = write_run(tmp_path / "b", finished=finished)
+    assert "Guaranteed" not in dict(lines(look(plain))) and "refused" not in listing([plain])[0].cells
 
 
 def test_while_it_goes_on_its_epsilon_is_never_less_than_what_was_spent(make, monkeypatch, seen):

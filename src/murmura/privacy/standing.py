@@ -33,12 +33,15 @@ class PrivacySpent:
         epsilon: of the party that is protected least; None where it is refused.
         refused: why there is none.
         by: what says so.
+        delta, unit: for what that ε is; None where that is not known.
     """
 
     unsaved: int
     epsilon: float | None
     refused: str = ""
     by: str = "by the privacy ledgers"
+    delta: float | None = None
+    unit: str | None = None
 
     @property
     def words(self) -> str:
@@ -82,8 +85,8 @@ def _told(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent |
         return None
     if others:
         return PrivacySpent(found.asked_after(saved), None, _ELSEWHERE, _TOLD)
-    worst = found.worst
-    return PrivacySpent(found.asked_after(saved), worst["epsilon"], worst["refused"] or "", _TOLD)
+    worst, delta = found.worst, method.get("delta")
+    return PrivacySpent(found.asked_after(saved), worst["epsilon"], worst["refused"] or "", _TOLD, delta, "record")
 
 
 def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpent | None:
@@ -101,12 +104,12 @@ def _ledgers(folder: Path, saved: int, method: Mapping[str, Any]) -> PrivacySpen
         return None
     unsaved = max(sum(round > saved for round in ledger.rounds) for ledger in ledgers)
     try:
-        epsilon = max(_epsilon(ledger, method) for ledger in ledgers)
+        epsilon, plan = max(_epsilon(ledger, method) for ledger in ledgers), ledgers[0].plan
+        spent = PrivacySpent(unsaved, epsilon, delta=plan.delta, unit=plan.unit)
         if not found.chosen_by:
-            return PrivacySpent(unsaved, epsilon)
-        plan = ledgers[0].plan
+            return spent
         promise = {"epsilon": epsilon, "delta": plan.delta, "unit": plan.unit}
-        return PrivacySpent(unsaved, with_others(folder, promise, method).value, by=_WITH_OTHERS)
+        return replace(spent, epsilon=with_others(folder, promise, method).value, by=_WITH_OTHERS)
     except PrivacyError as error:
         return PrivacySpent(unsaved, None, str(error))
 

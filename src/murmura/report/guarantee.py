@@ -12,7 +12,7 @@ from murmura.privacy import run_ledgers
 from murmura.privacy.composition import ReleasedSteps, at_most, undominated
 from murmura.privacy.curve import Curve
 from murmura.privacy.reported import rounded, target_of
-from murmura.privacy.standing import standing
+from murmura.privacy.standing import PrivacySpent, standing
 from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
@@ -155,14 +155,25 @@ def interrupted(rows: Sequence[Row]) -> list[str]:
     than its last saved round."""
     sentences = []
     for run in runs_of(rows):
-        found = None if run.finished else standing(run.folder, run.last.number, run.options["method"])
-        told = run.last.privacy.get("epsilon") or 0.0
-        if found is not None and found.unsaved and (found.epsilon is None or found.epsilon > told):
+        if (found := unsaved(run)) is not None:
+            what = ""
+            if not run.last.privacy and found.epsilon is not None and found.delta is not None:  # else the row tells it
+                what = f" at δ = {found.delta:g}, for one {found.unit},"
             sentences.append(
                 f"{run.name} stopped after it had sent more than it saved: its figures are those of round "
-                f"{run.last.number}, but {found.words} {found.by}."
+                f"{run.last.number}, but {found.words}{what} {found.by}."
             )
     return sentences
+
+
+def unsaved(run: RunRecord) -> PrivacySpent | None:
+    """What an unfinished run has spent by its ledgers, where these hold more than its last saved round tells."""
+    if run.finished or run.last.privacy.get("refused"):
+        return None
+    found = standing(run.folder, run.last.number, run.options["method"])
+    told = run.last.privacy.get("epsilon") or 0.0
+    more = found is not None and found.unsaved and (found.epsilon is None or found.epsilon > told)
+    return found if more else None
 
 
 def terms(runs: Sequence[RunRecord]) -> list[str]:

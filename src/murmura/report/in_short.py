@@ -15,7 +15,7 @@ from murmura.measure.gains import MODELS, Gains
 from murmura.report.comparison import apart
 from murmura.report.content import FirstScreen, Picture
 from murmura.report.frontier import Mark, frontier_picture
-from murmura.report.guarantee import guarantees, interrupted, is_contradicted, last_audited, of_persons
+from murmura.report.guarantee import guarantees, interrupted, is_contradicted, last_audited, of_persons, unsaved
 from murmura.report.standing import (
     ITS_KIND,
     KNOWN_BEFORE,
@@ -85,6 +85,7 @@ def standing_of(row: Row) -> RowSummary:
         sent=None if up is None and down is None else (up or 0.0) + (down or 0.0),
         seconds=row.cells["wall"].mean,
         upload=cases(uploads.mean, uploads.ends),
+        by_ledgers=epsilon.mean is None and any(unsaved(run) for run in row.runs),
     )
 
 

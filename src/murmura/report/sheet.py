@@ -9,7 +9,7 @@ from typing import Any
 
 from murmura.federation.wire.releases import DifferentialPrivacy
 from murmura.report.content import Block, Listing, Paragraph, Pictures, ReportSection
-from murmura.report.guarantee import limits
+from murmura.report.guarantee import interrupted, limits
 from murmura.report.in_short import LEAKS, contradicted, in_short, standing_of
 from murmura.report.output_file import replacing
 from murmura.report.page import rendered, warnings
@@ -73,7 +73,7 @@ def sheet(row: Row) -> list[ReportSection]:
     return [
         disclosure([row]),
         ReportSection("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
-        _guaranteed(row, [*promised([standing_of(row)]), *contradicted(row.runs)]),
+        _guaranteed(row, [*promised([standing_of(row)]), *interrupted([row]), *contradicted(row.runs)]),
         ReportSection("What an attacker found", blocks=[Paragraph(" ".join(_found(answers[LEAKS])))]),
         ReportSection("What is not covered", blocks=[Listing(_uncovered(row))]),
     ]

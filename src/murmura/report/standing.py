@@ -52,6 +52,7 @@ class RowSummary:
         seconds: of a run; None where that is not told.
         upload: the leakage of what one site sends, in words; empty where it was not attacked.
         together: what the runs come to together, in words, where that is not what one of them has; else empty.
+        by_ledgers: whether an ε is told by privacy ledgers alone, since no saved round has one.
     """
 
     label: str
@@ -65,6 +66,7 @@ class RowSummary:
     seconds: float | None
     upload: str = ""
     together: str = ""
+    by_ledgers: bool = False
 
 
 def untried(runs: Sequence[RunRecord]) -> tuple[str, ...]:
@@ -187,18 +189,21 @@ _FOR = {
 
 
 def promised(standings: Sequence[RowSummary]) -> tuple[str, ...]:
-    """Which ε holds for whom and against whom, and for whom none does."""
+    """Which ε holds for whom and against whom, and for whom none does; of what ledgers alone tell, nothing."""
     having = [one for one in standings if one.epsilon is not None]
+    lacking = [one for one in standings if one.epsilon is None and not one.by_ledgers]
+    if not having and not lacking:
+        return ()
     if len(standings) == 1:
         one = standings[0]
         if one.epsilon is not None:
             return (_epsilon(one), *_trusting(having))
         return (f"Nothing: the ε that was promised is refused ({one.refused}).",) if one.refused else (_NOTHING,)
-    if not having:
+    if len(lacking) == len(standings):
         refused = [f"{one.label}: {one.refused}" for one in standings if one.refused]
         return (_NOTHING, *([f"Refused: {'; '.join(refused)}."] if refused else []))
     told = [f"{one.label}: {_epsilon(one)}" for one in having]
-    none = [f"{one.label}{f' ({one.refused})' if one.refused else ''}" for one in standings if one.epsilon is None]
+    none = [f"{one.label}{f' ({one.refused})' if one.refused else ''}" for one in lacking]
     return (*told, *_trusting(having, named=True), *([f"Nothing for {listing(none)}."] if none else []), _ALONE)
 
 

@@ -32,6 +32,7 @@ class Listed:
         seconds: that its rounds took; None where that is not known, or not told.
         problem: why it cannot be read; empty where it can.
         caveat: what makes the ε worth less than it looks.
+        refused: it promises an ε, and none can be told.
     """
 
     folder: str
@@ -43,11 +44,14 @@ class Listed:
     seconds: float | None = None
     problem: str = ""
     caveat: str | None = None
+    refused: bool = False
 
     @property
     def cells(self) -> list[str]:
         """As a line of a table."""
-        promise = DASH if self.epsilon is None else bound(self.epsilon) + (_CAVEAT if self.caveat else "")
+        promise = "refused" if self.refused else DASH
+        if self.epsilon is not None:
+            promise = bound(self.epsilon) + (_CAVEAT if self.caveat else "")
         took = DASH if self.seconds is None else duration(self.seconds)
         begun = DASH if self.started is None else self.started[:16].replace("T", " ")
         return [self.folder, self.method, self.problem or self.state, promise, self.figure, begun, took]
@@ -103,6 +107,7 @@ def _listed(folder: Path) -> Listed:
             _started(folder),
             record.totals.get("wall"),
             caveat=status.caveat,
+            refused=status.epsilon is None and bool(status.refused or status.by),
         )
     except MurmuraError as error:
         where = (error.where or "").removeprefix(f"{folder}/")  # the folder stands before it already

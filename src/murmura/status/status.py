@@ -11,7 +11,7 @@ from typing import Any, Literal
 from murmura.errors import CheckpointError
 from murmura.federation.server.ledger import Ledger
 from murmura.measure.catalogue import CATALOGUE
-from murmura.privacy.standing import standing
+from murmura.privacy.standing import PrivacySpent, standing
 from murmura.runs import files, names, schema
 from murmura.runs.folder import RunFolder
 from murmura.runs.locks import is_running
@@ -20,6 +20,7 @@ from murmura.runs.previous import is_run
 State = Literal["waiting", "running", "stopped", "finished"]
 HEADLINES = tuple(one.key for one in CATALOGUE if one.column == "always" and not (one.total or one.promise))
 """Figures that are worth a look while a run goes on. ε is told by itself, by all that has been spent."""
+_PROMISE = ("epsilon", "delta", "unit", "caveat", "refused")
 _RECENT = 3  # rounds that tell how long the next ones take
 
 
@@ -44,6 +45,7 @@ class Status:
             be more than it has saved; ``unit`` is what one of is hidden.
         by: what says so, in words, where that is more than the last saved round tells; empty where it is that.
         caveat: what makes that worth less than it looks.
+        refused: why there is no ε, of a run that promises one, as the last saved round tells.
         figures: by key (``measure.catalogue``), of the last round in which any was measured, ``measured`` its number.
         seconds_left: at the pace of the last rounds.
         withheld: why nobody but the run's owner may watch it before its end, in words; empty: anybody may.
@@ -67,6 +69,7 @@ class Status:
     unit: str | None = None
     by: str = ""
     caveat: str | None = None
+    refused: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     measured: int | None = None
     seconds_left: float | None = None
@@ -114,10 +117,8 @@ def look(folder: Path) -> Status:
         bytes_down=down,
         **recorded,
     )
-    if found.epsilon is not None and state != "finished":
-        spent = standing(folder, found.done or 0, method)  # by the ledgers: of rounds that were not saved, too
-        if spent and (spent.epsilon is None or not spent.epsilon <= found.epsilon):
-            found = replace(found, epsilon=spent.epsilon, by=spent.by)
+    if state != "finished" and not found.refused:
+        found = _counting(found, standing(folder, found.done or 0, method))
     if found.state == "waiting":
         return replace(found, waiting=tuple(live["expected"]))
     if found.state != "running":
@@ -155,12 +156,22 @@ def _recorded(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     last = rows[-1]
     privacy = last.get("privacy") or {}
-    told = {"done": last["round"], **{key: privacy.get(key) for key in ("epsilon", "delta", "unit", "caveat")}}
+    told = {"done": last["round"], **{key: privacy.get(key) for key in _PROMISE}}
     for row in reversed(rows):
         figures = {key: float(row[key]) for key in HEADLINES if isinstance(row.get(key), int | float)}
         if figures:
             return {**told, "figures": figures, "measured": row["round"]}
     return told
+
+
+def _counting(found: Status, spent: PrivacySpent | None) -> Status:
+    """With what the ledgers hold, where that is more than the last saved round tells, which may tell nothing yet."""
+    if spent is None or (found.epsilon is None and not spent.unsaved):
+        return found
+    if found.epsilon is not None and spent.epsilon is not None and spent.epsilon <= found.epsilon:
+        return found
+    delta, unit = found.delta or spent.delta, found.unit or spent.unit
+    return replace(found, epsilon=spent.epsilon, by=spent.by, delta=delta, unit=unit)
 
 
 def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

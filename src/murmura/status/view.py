@@ -31,8 +31,11 @@ def lines(status: Status) -> list[tuple[str, str]]:
     if status.epsilon is not None:
         caveat = f". {status.caveat}" if status.caveat else ""
         by = f", {status.by}" if status.by else ""
-        what = f"ε = {bound(status.epsilon)} for one {status.unit}, δ = {status.delta:g}{by}{caveat}"
+        at = "" if status.delta is None else f" for one {status.unit}, δ = {status.delta:g}"
+        what = f"ε = {bound(status.epsilon)}{at}{by}{caveat}"
         told.append(("Guaranteed", what))
+    elif status.refused:
+        told.append(("Guaranteed", f"nothing: {status.refused}"))
     elif status.by:
         told.append(("Guaranteed", f"no ε can be told ({status.by})"))
     told += [(f"{_TITLES[key]}, round {status.measured}", decimal(one)) for key, one in status.figures.items()]
