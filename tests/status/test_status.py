@@ -197,6 +197,20 @@ def test_while_it_goes_on_its_epsilon_is_never_less_than_what_was_spent(make, mo
     run(stopped, resume=True)
     assert {(one.state, one.done) for one in told} == {("running", 1), ("running", 2)}
     assert all(one.epsilon is not None and one.epsilon >= spent for one in told)
+    assert all(one.round is None or one.round > one.done for one in told)
+
+
+def test_what_a_killed_process_was_doing_is_not_taken_for_what_the_next_one_does(tmp_path):
+    """Until sites have joined: it may ask none that the other one asked, and begins after the last saved round."""
+    folder = RunFolder(write_run(tmp_path / "a", rows=[metrics(0), metrics(1)], finished=False))
+    folder.checkpoint.mkdir()
+    folder.write_live({"round": 2, "rounds": 4, "began": 0.0, "verb": "train", "asked": 5, "left": 2, "waiting": ["b"]})
+    with folder.opened(resume=True, overwrite=False):
+        found = look(folder.path)
+        assert (found.state, found.round, found.verb, found.waiting) == ("running", None, None, ())
+        assert (found.rounds, found.done, found.seconds_left) == (4, 1, 3 * 30.0)
+        assert dict(lines(found))["Round"] == "saved: 1 of 4"
+        assert listing([tmp_path])[0].state == "running: round 1 of 4"
 
 
 def test_what_makes_an_epsilon_worth_less_than_it_looks_stands_beside_it(make, tmp_path):

@@ -111,10 +111,16 @@ class RunFolder:
             self._require(resume=resume, overwrite=overwrite)
             self._drop_states()
             self._finish_dropping()
+            self._forget_live()
             try:
                 yield
             finally:
                 self._drop_states()
+
+    def _forget_live(self) -> None:
+        """Of what a killed process was doing keep how many rounds there are to be: the experiment may not tell it."""
+        rounds = files.state(self.checkpoint / names.LIVE).get("rounds")
+        self.write_live({"rounds": rounds} if rounds else None)
 
     def _drop_states(self) -> None:
         """Remove what sites and server have kept of hidden states, also in a run that was killed."""

@@ -124,7 +124,7 @@ def _state(status: Status) -> str:
     of = "" if status.rounds is None else f" of {status.rounds}"
     if status.state == "finished":
         return "finished"
-    if status.state == "running":
+    if status.state == "running" and status.round is not None:
         return f"running: round {status.round}{of}"
     return status.state if status.done is None else f"{status.state}: round {status.done}{of}"
 

@@ -34,7 +34,7 @@ class Status:
         state: ``waiting`` for sites to be there, before the first round or after a restart.
         rounds: how many there are to be.
         done: the last round that was saved; 0: the measurement before training.
-        round: that is being worked on.
+        round: that is being worked on; None while it is none after the last saved one.
         verb: what sites are being asked.
         asked: how many of them.
         left: how many of those have not answered yet.
@@ -123,16 +123,19 @@ def look(folder: Path) -> Status:
         return replace(found, waiting=tuple(live["expected"]))
     if found.state != "running":
         return found
+    round = live.get("round")
+    if round is not None and found.done is not None and round <= found.done:
+        round = None  # the run is being taken up again, or is at its end
     timed = [row for _, row in files.lines(folder / names.FIGURES) if "round" in row]  # where times are not published
     return replace(
         found,
-        round=live.get("round"),
+        round=round,
         verb=live.get("verb"),
         asked=live.get("asked"),
         left=live.get("left"),
         waiting=tuple(live.get("waiting", ())),
         events=tuple(live.get("events", ())),
-        seconds_left=_seconds_left(timed or rows, found.rounds, live),
+        seconds_left=_seconds_left(timed or rows, found, round, live),
     )
 
 
@@ -184,10 +187,14 @@ def _traffic(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]
     return sum(row.get("bytes_up") or 0 for row in rows), sum(row.get("bytes_down") or 0 for row in rows)
 
 
-def _seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int | None, live: Mapping[str, Any]) -> float | None:
+def _seconds_left(
+    rows: Sequence[Mapping[str, Any]], found: Status, round: int | None, live: Mapping[str, Any]
+) -> float | None:
     """At the pace of the last rounds; None before one is over."""
     walls = [float(row["wall"]) for row in rows if row.get("round") and row.get("wall") is not None][-_RECENT:]
-    if not walls or not rounds or "round" not in live:
+    if not walls or not found.rounds:
         return None
     pace = sum(walls) / len(walls)
-    return (rounds - live["round"]) * pace + max(pace - (time.time() - live["began"]), 0.0)
+    if round is None:
+        return (found.rounds - (found.done or 0)) * pace
+    return (found.rounds - round) * pace + max(pace - (time.time() - live["began"]), 0.0)
