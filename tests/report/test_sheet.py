@@ -16,14 +16,15 @@ from murmura.report.sections.disclosure import disclosure
 from murmura.report.sections.guarantee import guarantee
 from murmura.report.sheet import sheet, write_sheet
 from murmura.runs import RunFolder, read
-from murmura.runs.names import AUGMENT
+from murmura.runs.audit import Audit
+from murmura.runs.names import AUDIT, AUGMENT
 from murmura.runs.schema import SiteReport
 from murmura.units import bound
 from tests.privacy.folders import leave_ledgers
 from tests.privacy.plans import RECORDS, of_group
 from tests.report.blocks import blocks, said, tables
 from tests.report.outline import Outline
-from tests.report.runs import NOISED, PLAIN, PROMISE, metrics, real, rows_of, write_run
+from tests.report.runs import MODEL, NOISED, PLAIN, PROMISE, metrics, real, rows_of, write_run
 from tests.runs.outcomes import SELECTION
 
 
@@ -70,6 +71,18 @@ def test_its_parts_are_those_of_the_report(tmp_path):
     assert tables(found["What is guaranteed"]) == tables(guarantee([row])) != []
     assert found["What is guaranteed"].lead == guarantee([row]).lead
     assert said(found["What is guaranteed"]).startswith("ε = 7.500 at δ = 1e-05, for one record (zero-out)")
+
+
+def test_it_refers_to_no_mark_nor_section_that_is_not_there(tmp_path):
+    path = write_run(tmp_path / "a", rows=[metrics(0), metrics(2, **PROMISE)])
+    found = {section.title: section for section in sheet(rows_of(path)[0])}
+    assert "what the report marks “outside ε” (Leakage (AUC), " in found["What is guaranteed"].lead
+    assert "on this page" not in found["What is guaranteed"].lead
+    attacked = said(found["What an attacker found"])
+    assert attacked.endswith("The report has every figure (“Results”).") and "“Audit”" not in attacked
+    (path / "private").mkdir()
+    RunFolder(path).write(AUDIT, Audit("0.1", "2026-01-01T00:00:00+00:00", (MODEL,), ()))
+    assert said(sheet(rows_of(path)[0])[3]).endswith("(“Results” and “Audit”).")
 
 
 def test_without_a_guarantee_it_says_so_and_names_no_epsilon(tmp_path):

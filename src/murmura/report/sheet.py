@@ -33,7 +33,7 @@ _NETWORK = (
     "Who listens on the network: which machines speak with one another, when, and how many bytes. TLS hides the rest."
 )
 _ANYONE = "Other sites, and whoever is given the result: what the server made of all this. They can keep trying."
-_LOWER = "Other attacks may find more. The report has every figure (“Results” and “Audit”)."
+_LOWER = "Other attacks may find more. The report has every figure ({})."
 _ADDED = "`murmura privacy spent RUN...` adds up ε"
 _AT_SITES = (
     "ask each site’s owner: `murmura site log` tells which runs had answers, and [budget] in site.toml stops what "
@@ -74,13 +74,14 @@ def sheet(row: Row) -> list[ReportSection]:
         disclosure([row]),
         ReportSection("Who could see it", blocks=[Listing(_seen(row.runs[0]))]),
         _guaranteed(row, [*promised([standing_of(row)]), *interrupted([row]), *contradicted(row.runs)]),
-        ReportSection("What an attacker found", blocks=[Paragraph(" ".join(_found(answers[LEAKS])))]),
+        ReportSection("What an attacker found", blocks=[Paragraph(" ".join(_found(row.runs[0], answers[LEAKS])))]),
         ReportSection("What is not covered", blocks=[Listing(_uncovered(row))]),
     ]
 
 
-def _found(told: Sequence[str]) -> Sequence[str]:
-    return told if UNATTACKED in told else [*told, _LOWER]
+def _found(run: RunRecord, told: Sequence[str]) -> Sequence[str]:
+    figures = "“Results” and “Audit”" if run.audit else "“Results”"
+    return told if UNATTACKED in told else [*told, _LOWER.format(figures)]
 
 
 def _guaranteed(row: Row, told: Sequence[str]) -> ReportSection:

@@ -42,7 +42,7 @@ def test_the_report_tells_what_is_guaranteed(make, label):
     assert result.rows[-1]["upload_auc"] is not None  # single updates are attacked too
     for file in ("metrics.jsonl", "summary.json"):
         assert set(re.findall(r'"members": ?(\w+)', (result.folder / file).read_text(encoding="utf-8"))) == {"null"}
-    assert "It does not cover what is marked “outside ε” on this page (Leakage (AUC), Leakage of single" in page
+    assert "It does not cover what the report marks “outside ε” (Leakage (AUC), Leakage of single" in page
     assert "outside ε" in markdown(table([read(result.folder)]))
     assert "In this simulation several may have shared passes" in page
 

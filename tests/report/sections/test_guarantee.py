@@ -52,6 +52,16 @@ def test_a_guarantee_is_told_with_its_unit_and_what_the_paper_claims(tmp_path):
     assert section(write_run(tmp_path / "b")) is None
 
 
+@pytest.mark.parametrize(
+    ("units", "says"), [("rr", "one record"), ("ss", "one site"), ("rs", "one record or one site")]
+)
+def test_it_is_about_the_units_that_runs_protect(tmp_path, units, says):
+    units = [{"r": "record", "s": "site"}[unit] for unit in units]
+    rows = [private(place + 1.0, {"unit": unit}) for place, unit in enumerate(units)]
+    folders = [write_run(tmp_path / str(place), rows=one) for place, one in enumerate(rows)]
+    assert f"learn about {says} from what was sent" in section(*folders).lead
+
+
 def test_a_refused_epsilon_is_told_with_its_reason(tmp_path):
     found = section(write_run(tmp_path / "a", rows=private(None, {"refused": "a step too many"})))
     assert tables(found)[0][0][1] == "refused" and small(found) == ["a step too many"]

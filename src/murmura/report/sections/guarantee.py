@@ -26,7 +26,7 @@ def guarantee(rows: Sequence[Row]) -> ReportSection | None:
     if not private:
         return None
     every = distinct(private, _cells)
-    unit = "record or one site" if len(every) > 1 else private[0].last.privacy["unit"]
+    unit = " or one ".join(dict.fromkeys(run.last.privacy["unit"] for run in private))
     lead = (
         f"Differential privacy bounds what anyone can learn about one {unit} from what was sent, whatever the attack. "
         "ε is computed from what the run really did, not from what was planned: its sampling, clipping, noise and "
@@ -36,8 +36,8 @@ def guarantee(rows: Sequence[Row]) -> ReportSection | None:
     more = terms(private)
     if outside:
         more.append(
-            f"It does not cover what is marked “outside ε” on this page ({', '.join(outside)}): sites computed that "
-            "from their private records, and it left them without any noise."
+            f"It does not cover what the report marks “outside ε” ({', '.join(outside)}): sites computed that from "
+            "their private records, and it left them without any noise."
         )
     known = guarantees(rows)
     words = {one.row.label: " ".join(one.words) for one in known}
