@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import shutil
 import socket
 import threading
@@ -28,10 +29,11 @@ from murmura.privacy.ledger import PrivacyLedger
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.report.guarantee import interrupted
 from murmura.report.in_short import PROMISED, in_short
+from murmura.report.run_facts import facts
 from murmura.report.sheet import sheet
 from murmura.report.table import table
 from murmura.runs import RunFolder, read
-from murmura.runs.names import PRIVACY_LEDGER, REPORTED, SUMMARY
+from murmura.runs.names import ENVIRONMENT, PRIVACY_LEDGER, REPORTED, SUMMARY
 from murmura.status import Status, look
 from murmura.status import serve as served
 from murmura.status.listing import listing
@@ -119,6 +121,9 @@ def test_times_are_for_the_owner_where_the_run_guarantees_something(make, seen):
     found = seen(refused)
     folder = run(make({"name": "dplora", "noise_multiplier": 1.0, "rounds": 2}, evaluation={"attacks": False})).folder
     assert all(one.seconds_left is not None for one, _ in found if one.round == 2)
+    started = json.loads((folder / ENVIRONMENT).read_text())["started"]  # its end is seen by whoever sees the folder
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", started) and listing([folder])[0].started == started
+    assert re.fullmatch(r"\d+ \w+ \d{4}", facts(table([read(folder)]))["Started"])
     assert {code for _, code in found} == {"503 Service Unavailable"}
     assert look(folder).published.state == "finished"
     after, last = look(folder), read(folder).last

@@ -338,6 +338,8 @@ def _describe(plan: Plan, folder: RunFolder, resumed: Sequence[Mapping[str, Any]
     with suppress(CheckpointError):  # it has no figure
         before = files.value(folder.path / names.ENVIRONMENT, schema.Environment) if plan.checkpoint else None
         told = replace(told, started=before.started) if before else told
+    if not publication_of(method, plan.privacy).tells_all:  # with the end, which others see, it tells how long it took
+        told = replace(told, started=told.started.partition("T")[0])
     folder.write(names.ENVIRONMENT, told)
     if plan.checkpoint:  # of what is not there now, what was noted
         known = {(one.option, one.name) for one in read}

@@ -241,9 +241,11 @@ def _started(environments: Sequence[Environment]) -> str:
 
 
 def _moment(text: str) -> str:
-    """``2025-11-21T09:17:03+00:00`` -> ``21 November 2025, 09:17 UTC``; other texts as they are."""
+    """``2025-11-21T09:17:03+00:00`` -> ``21 November 2025, 09:17 UTC``; a day alone without a time; other texts as they
+    are."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".strip()
+    told = f"{moment.day} {moment:%B %Y}"
+    return f"{told}, {moment:%H:%M} {moment.tzname() or ''}".strip() if "T" in text else told

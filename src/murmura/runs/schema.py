@@ -221,7 +221,7 @@ class Environment:
         platform: The operating system.
         cpu_count: Of the machine.
         device: Where the model is, e.g. ``cuda: NVIDIA H100``.
-        started: When, in ISO 8601 with the time zone.
+        started: When, in ISO 8601 with the time zone; the day alone (UTC) where how long it took is not told.
         model: Where the model came from.
         parameters: How many the model has.
         trained: How many of them the run trains.

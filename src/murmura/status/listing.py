@@ -28,7 +28,7 @@ class Listed:
         state: in words.
         epsilon: that it guarantees, or guaranteed so far; None where it guarantees none.
         figure: the headline figure in words, a dash where there is none.
-        started: when, in ISO 8601; None where that is not known.
+        started: when, in ISO 8601, the day alone where a run told no more; None where that is not known.
         seconds: that its rounds took; None where that is not known, or not told.
         problem: why it cannot be read; empty where it can.
         caveat: what makes the ε worth less than it looks.
