@@ -192,8 +192,9 @@ def test_how_much_trains_is_told(tmp_path):
     told = replace(read(folder).environment, parameters=335_000_000, trained=1_572_864)
     many = "1,572,864 of 335,000,000 parameters (0.47 %)"
     for environment, words in (
-        (told, f"{many}, 6.29 MB a message, not 1.34 GB"),
-        (replace(told, trained_at="server"), f"{many}, at the server"),  # then no message holds it
+        (told, many),  # what of it travels, and in how many bits, is for the rule to say
+        (replace(told, trained=335_000_000), "all 335,000,000 parameters"),
+        (replace(told, trained_at="server"), f"{many}, at the server"),
         (replace(told, trained=0), "none of 335,000,000 parameters"),
     ):
         RunFolder(folder).write(ENVIRONMENT, environment)

@@ -14,7 +14,7 @@ from murmura.report.table import Row, runs_of
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
 from murmura.runs.schema import SIMULATIONS, Environment, OtherModel
-from murmura.units import DASH, count, decimal, listing, several, size
+from murmura.units import DASH, count, decimal, listing, several
 
 _IN_TITLE = 4  # labels at most
 
@@ -208,15 +208,13 @@ def machine(told: Environment) -> str:
 
 
 def _trained(told: Environment) -> str:
-    """How much of the model trains, and where; of what sites train, what that saves in bytes sent."""
+    """How much of the model trains, and where; what of that is sent is counted under “What left the sites”."""
     whole, part = told.parameters, told.trained
     if not part:
         return f"none of {count(whole)} parameters"
     some = f"{count(part)} of {count(whole)} parameters ({100 * part / whole:.3g} %)"
     what = some if part < whole else f"all {count(whole)} parameters"
-    if told.trained_at == "server":
-        return f"{what}, at the server"
-    return f"{what}, {size(4 * part)} a message" + (f", not {size(4 * whole)}" if part < whole else "")
+    return f"{what}, at the server" if told.trained_at == "server" else what
 
 
 def _precision(told: Environment) -> str:
