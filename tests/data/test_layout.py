@@ -162,6 +162,16 @@ def test_labels_and_sites_are_text_whatever_the_file_held(value, label):
     assert site == label
 
 
+@pytest.mark.parametrize(
+    ("value", "other"), [("Jose\u0301", "Jos\u00e9"), ("Anna\u00a0Berg", "Anna Berg"), ("Anna \t Berg", "Anna Berg")]
+)
+def test_a_name_is_one_however_it_is_encoded(value, other):
+    layout = ColumnLayout.of(Labelled, None, "site", user_column="who")
+    row = {"text": "a", "label": value, "site": value, "who": value}
+    record, site = layout.read(row)
+    assert record.label == site == layout.user(row) == other
+
+
 def test_a_label_or_site_that_is_true_or_false_is_to_be_written_out():
     layout = ColumnLayout.of(Labelled, None, "user")
     for values in ({"label": False, "user": "u"}, {"label": "l", "user": True}):

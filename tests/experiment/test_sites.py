@@ -98,6 +98,12 @@ def test_a_column_that_names_the_owner():
     assert sizes(found) == {"clinic 0": 8, "clinic 1": 8, "clinic 2": 8}
 
 
+def test_an_owner_whose_name_is_encoded_in_several_ways_is_one_site(tmp_path):
+    owners = ["K\u00f6ln", "Ko\u0308ln", "Bad Aibling", "Bad\u00a0Aibling"]
+    write_lines(tmp_path / "all.jsonl", [record("heart", n) | {"owner": owners[n % 4]} for n in range(8)])
+    assert sizes(partitioned(sites={"by": "column", "column": "owner"})) == {"Bad Aibling": 4, "K\u00f6ln": 4}
+
+
 def test_owners_whom_capitals_alone_tell_apart_are_no_sites_of_their_own(tmp_path):
     """A site's name becomes a folder's, so that files of such names are refused, too."""
     owners = ["North", "north", "NORTH ", " north", "south"]
@@ -479,6 +485,16 @@ def test_no_site_has_more_records_of_one_person_than_it_may(tmp_path, most):
         left = [one for one in found.unused if one.endswith(": user") and name in one]
         assert len(own) + len(left) == 14
     assert found.groups == gathered(**persons(tmp_path), records_per_user=most).groups
+
+
+def test_a_person_whose_name_is_encoded_in_several_ways_is_one(tmp_path):
+    (tmp_path / "persons").mkdir()
+    names = {"one": ["Jos\u00e9", "Jose\u0301"], "two": ["Anna Berg", "Anna\u00a0Berg", "Anna  Berg"]}
+    for site, own in names.items():
+        rows = [record(site, n) | {"patient": name} for n, name in enumerate(own)]
+        write_lines(tmp_path / "persons" / f"{site}.jsonl", rows)
+    found = gathered(train="persons", user="patient", records_per_user=1)
+    assert sizes(found) == {"one": 1, "two": 1}
 
 
 def test_those_held_out_are_of_persons_as_often_as_those_that_sites_keep(tmp_path):

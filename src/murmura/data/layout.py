@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal
 
 from murmura.data import chats
 from murmura.data.records import KINDS, R
+from murmura.data.texts import folded
 from murmura.errors import DataError, nearest
 
 RECODE = (
@@ -284,8 +285,9 @@ def text(value: Any, column: str, values: Mapping[str, Any]) -> str:
 
 
 def word(value: Any, column: str, values: Mapping[str, Any]) -> str:
-    """A label or a site's name: text or a number, kept as text. Whole floats lose their point, as text too, since a
-    column of integers in which one value is missing comes out of many tools as floats."""
+    """A label, or the name of a site or a person: text or a number, kept as text in its folded form, so that one person
+    is not two by how a name is encoded. Whole floats lose their point, as text too, since a column of integers in which
+    one value is missing comes out of many tools as floats."""
     if isinstance(value, bool):  # which tools write as true, True, TRUE or 1: the resulting name could not be predicted
         raise BadValueError(f"'{column}' is of type bool, not text or a number", 'Write it as text, such as "yes"')
     if isinstance(value, float) and math.isnan(value):
@@ -294,7 +296,7 @@ def word(value: Any, column: str, values: Mapping[str, Any]) -> str:
         value = int(value)
     if isinstance(value, (int, float)):
         return str(value)
-    name = text(value, column, values).strip()
+    name = folded(text(value, column, values))
     return str(int(name.partition(".")[0])) if _WHOLE.fullmatch(name) else name
 
 

@@ -67,6 +67,7 @@ def test_who_needs_a_validation_set(given, validates):
         ({"verbaliser": {**TWO, "maybe": ["bad"]}}, "has 'bad' for 'no' and again for 'maybe'; remove one of them"),
         ({"verbaliser": {"no": ["bad", "bad"], "yes": ["good"]}}, "has 'bad' for 'no' and again for 'no'"),
         ({"verbaliser": {"no": "bad", "yes": "good"}}, "'verbaliser.no' = 'bad'"),
+        ({"verbaliser": {"a b": ["bad"], "a  b": ["good"], "yes": ["fair"]}}, "'verbaliser': two labels differ"),
         ({"labelled_share": 0}, "'labelled_share' = 0: must be greater than 0"),
         ({"labelled_share": 1.5}, "'labelled_share' = 1.5: must be less than or equal to 1"),
         ({"labelled_share": 0.1, "labelled_records": 5}, "say the same thing twice; remove one of them"),
@@ -91,6 +92,11 @@ def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(ConfigError) as error:
         config(**given)
     assert message in str(error.value)
+
+
+def test_a_label_is_written_as_records_are_read():
+    found = config(verbaliser={" not  sure": ["bad"], "Jose\u0301": ["good"]})
+    assert found.verbaliser == {"not sure": ("bad",), "Jos\u00e9": ("good",)}
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from murmura.data.records import Kind
+from murmura.data.texts import folded
 from murmura.federation.method_config import MethodConfig, Rounds
 
 Select = Literal["random", "confidence", "balanced"]
@@ -75,6 +76,14 @@ class LPFLConfig(MethodConfig):
     too, but the labels in turn, as far as possible."""
     threshold: float | None = Field(None, gt=0, lt=1)
     """A text waits while its likeliest label, at this temperature, is less probable than this."""
+
+    @field_validator("verbaliser")
+    @classmethod
+    def _labels_as_they_are_read(cls, given: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        named = {folded(label): words for label, words in given.items()}
+        if len(named) < len(given):
+            raise ValueError("two labels differ in white space or in Unicode's form alone; remove one of them")
+        return named
 
     @model_validator(mode="after")
     def _patterns_and_words(self) -> LPFLConfig:
@@ -149,7 +158,7 @@ def _bad_words(verbaliser: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
         yield f"'verbaliser' names {len(verbaliser)} labels; a classifier needs two or more"
     owner: dict[str, str] = {}
     for label, words in verbaliser.items():
-        if not label.strip():
+        if not label:
             yield "'verbaliser' has words for an empty label, which is no label"
         if not words:
             yield f"'verbaliser' has no word for label '{label}'; give it one"
