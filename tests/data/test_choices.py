@@ -37,6 +37,20 @@ def test_an_answer_is_a_place_or_the_option_itself(jsonl, answer):
     assert found == Choice("Is water wet?", "", ("no", "yes"), 1)
 
 
+@pytest.mark.parametrize("options", [["True", "False"], ["TRUE", "Not true"], [" true ", "no"]])
+@pytest.mark.parametrize("answer", [True, "true", "TRUE"])
+def test_an_option_that_is_called_true_is_what_true_means(jsonl, options, answer):
+    assert load_choices(jsonl(asked(options=options, answer=answer))).records[0].answer == 0
+    common = Common("Is water wet?", options)
+    assert load_choices(jsonl({"answer": answer}), common=common).records[0].answer == 0
+
+
+@pytest.mark.parametrize("answer", [False, "false", "FALSE"])
+def test_an_option_that_is_called_false_is_what_false_means(jsonl, answer):
+    assert load_choices(jsonl(asked(options=["True", "False"], answer=answer))).records[0].answer == 1
+    assert load_choices(jsonl(asked(options=["no", "yes"], answer=answer))).records[0].answer == 0
+
+
 def test_a_text_that_is_an_option_is_never_read_as_a_place(jsonl):
     numbers = {"instruction": "1 + 1?", "options": [1, 2, 3]}
     rows = [numbers | {"answer": "2"}, numbers | {"answer": 2}]
@@ -89,6 +103,8 @@ def test_options_and_places_of_a_table_with_gaps(tmp_path):
         ({"answer": "maybe"}, "'answer' is none of the 2 options"),
         ({"answer": ["yes"]}, "'answer' is none of the 2 options"),
         ({"answer": True, "options": ["a", "b", "c"]}, "'answer' is none of the 3 options"),
+        ({"answer": False, "options": ["True", "Not true"]}, "'answer' is none of the 2 options"),
+        ({"answer": "true", "options": ["True", "TRUE"]}, "'answer' is none of the 2 options"),
         ({"instruction": ""}, "'instruction' is empty"),
         ({"input": 3}, "'input' is of type int"),
     ],

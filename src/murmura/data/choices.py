@@ -50,8 +50,9 @@ def load_choices(
 
     A record has ``instruction``, ``input`` (may be missing), ``options`` (a list of at least two texts; in CSV a JSON
     list) and ``answer``, the right one: a number or a text of digits is its place, counted from 0; another text is the
-    option itself; of two options ``false`` means the first and ``true`` the second. A text that is an option is never
-    read as a place. An option that is text stays as it is written; in an answer 2.0 is 2 where no option is just that.
+    option itself. Of two options ``false`` and ``true`` mean those called so, in whatever capitals; where neither is,
+    the first and the second. A text that is an option is never read as a place. An option that is text stays as it is
+    written; in an answer 2.0 is 2 where no option is just that.
 
     Args:
         source: As ``load_records``.
@@ -144,20 +145,18 @@ def _place(values: Mapping[str, Any], column: str, options: Sequence[str]) -> in
     answer, place = values.get(column), None
     if is_blank(answer):
         raise BadValueError(f"record without '{column}'", "Give the right option, or its place counted from 0")
-    if isinstance(answer, str):
-        told = answer.strip()
-        if told in options:
-            return list(options).index(told)
-        if told.casefold() in _TRUTH and len(options) == 2:
-            return _TRUTH[told.casefold()]
-        told, plain = word(told, column, values), [word(one, column, values) for one in options]
+    if isinstance(answer, str) and answer.strip() in options:
+        return list(options).index(answer.strip())
+    said = str(answer).strip().casefold() if isinstance(answer, bool | str) else ""
+    if said in _TRUTH and len(options) == 2:
+        place = _of_truth(said, options)
+    elif isinstance(answer, str):
+        told, plain = word(answer, column, values), [word(one, column, values) for one in options]
         if told in plain:  # 2 of the options 1.0 and 2.0, or the other way round
             place = plain.index(told) if plain.count(told) == 1 else None
         elif told.isascii() and told.isdigit() and len(told) < _DIGITS:
             place = int(told)
-    elif isinstance(answer, bool):
-        place = int(answer) if len(options) == 2 else None
-    elif isinstance(answer, int | float) and math.isfinite(answer) and answer == int(answer):
+    elif not said and isinstance(answer, int | float) and math.isfinite(answer) and answer == int(answer):
         place = int(answer)
     if place is None or not 0 <= place < len(options):
         raise BadValueError(
@@ -165,3 +164,11 @@ def _place(values: Mapping[str, Any], column: str, options: Sequence[str]) -> in
             f"Write the right option exactly as it is given, or its place, 0 to {len(options) - 1}",
         )
     return place
+
+
+def _of_truth(said: str, options: Sequence[str]) -> int | None:
+    """The place of the one of two options that true or false means; None where it is neither of them for sure."""
+    called = [option.strip().casefold() for option in options]
+    if any(one in _TRUTH for one in called):
+        return called.index(said) if called.count(said) == 1 else None
+    return _TRUTH[said]
