@@ -2,6 +2,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 
@@ -153,6 +154,29 @@ def test_columns_have_other_names_in_one_domain(make, tmp_path):
     assert pool.records([0, 1]) == [Instruction(*row.values()), Instruction("why", "", "because")]
     with pytest.raises(DataError, match=r"--field card\.output: there is no domain 'card'.*'cards'"):
         make(code, cards, fields={"card.output": "input"}, overwrite=True)
+
+
+def test_columns_of_domains_one_of_which_is_called_like_another_and_more(make, tmp_path):
+    row = {"instruction": "why", "output": "because", "answer": "for this reason"}
+    files = [write_lines(tmp_path / f"alpaca{more}.jsonl", [row | {"input": more}]) for more in ("", ".v2")]
+    pool = make(*files, fields={"alpaca.v2.output": "answer"})
+    assert [one.output for one in pool.records([0, 1])] == ["because", "for this reason"]
+
+
+def test_a_split_is_of_data_sets_of_the_hub_and_files_beside_them_have_none(make, tmp_path, monkeypatch):
+    def load_dataset(name, config=None, *, split):
+        return datasets.Dataset.from_list([record(split, number) for number in range(2)])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    public, own = lines(tmp_path / "code.jsonl", "code", range(3)), lines(tmp_path / "own.jsonl", "code", [1])
+    pool = make(public, "some/set", without=[str(own)], split="validation")
+    names = [("code", 0), ("code", 2), ("validation", 0), ("validation", 1)]
+    told = [f"explain the {what} result {n}" for what, n in names]
+    assert [one.instruction for one in pool.records(range(4))] == told and len(pool) == 4
+    pool = make("some/set", without=[str(own.parent / "code.jsonl")], split="test", overwrite=True)
+    assert len(pool) == 2
+    with pytest.raises(DataError, match=r"--split validation: none of the sources has a split"):
+        make(public, without=[str(own)], split="validation", overwrite=True)
 
 
 def test_a_build_that_was_stopped_goes_on_where_it_was(make, tmp_path):

@@ -20,7 +20,7 @@ from murmura.data.files import stem
 from murmura.data.folder import site_files
 from murmura.data.hub import is_hub_id
 from murmura.data.layout import BadRecord, ColumnLayout
-from murmura.data.loading import one_by_one
+from murmura.data.loading import one_by_one, split_of
 from murmura.data.records import Instruction
 from murmura.data.refusal import refusal
 from murmura.data.texts import text_hash
@@ -71,7 +71,7 @@ class SourceOptions:
 
     Attributes:
         fields: Field to column, where they differ: of all sources, or as ``DOMAIN.FIELD`` of those of one domain.
-        split: The split of Hugging Face data sets.
+        split: The split of Hugging Face data sets; files that are read beside one have none.
         without: Files, or folders of them, with public records that the pool must not hold: those that models are to be
             measured on.
         without_private: The same with private records, such as sites' own. The manifest says that some were left out,
@@ -88,9 +88,8 @@ class SourceOptions:
     def layout(self, domain: str | None = None) -> ColumnLayout[Instruction]:
         """Of the sources of a domain."""
         fields = {name: column for name, column in self.fields.items() if "." not in name}
-        if domain is not None:
-            own = f"{domain}."
-            fields |= {name.removeprefix(own): column for name, column in self.fields.items() if name.startswith(own)}
+        parts = [(*name.rpartition("."), column) for name, column in self.fields.items()]  # domains may have dots
+        fields |= {name: column for whose, _, name, column in parts if whose == domain}
         return ColumnLayout.of(Instruction, fields, None, "--field {field}={column}")
 
 
@@ -173,17 +172,14 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: SourceOptio
     domains = list(dict.fromkeys(origin.domain for origin in origins))
     if len(domains) > _MOST_DOMAINS:
         raise DataError(f"{count(len(domains))} domains, and a pool has at most {count(_MOST_DOMAINS)}")
-    for name in reading.fields:
-        domain, dot, _ = name.rpartition(".")
-        if dot and domain not in domains:
-            raise DataError(f"there is no domain '{domain}'", where=f"--field {name}", fix=nearest(domain, domains))
+    _refuse_unread(origins, reading, domains)
     draft = _Draft(_hashes_of(reading, reading.without), _hashes_of(reading, reading.without_private))
     bad, sources, private = list[BadRecord](), list[Source](), 0
     with (folder / files.RECORDS).open("wb") as file, bar("reading", len(origins)) as progress:
         for origin in origins:
             became = dict.fromkeys(("records", "repeated", "exclusions", "private", "bad"), 0)
             layout = reading.layout(origin.domain)
-            for record in one_by_one(origin.source, layout, reading.split):
+            for record in one_by_one(origin.source, layout, split_of(origin.source, reading.split)):
                 if isinstance(record, BadRecord):
                     bad.append(record)
                     became["bad"] += 1
@@ -208,13 +204,25 @@ def _write_records(folder: Path, origins: Sequence[Origin], reading: SourceOptio
     return tuple(sources)
 
 
+def _refuse_unread(origins: Sequence[Origin], reading: SourceOptions, domains: Sequence[str]) -> None:
+    """Refuse columns of a domain that is not there, and a split where nothing has one."""
+    for name in reading.fields:
+        domain, dot, _ = name.rpartition(".")
+        if dot and domain not in domains:
+            raise DataError(f"there is no domain '{domain}'", where=f"--field {name}", fix=nearest(domain, domains))
+    places = [*(origin.source for origin in origins), *reading.without, *reading.without_private]
+    if reading.split != "train" and not any(map(is_hub_id, places)):
+        what = "none of the sources has a split: only Hugging Face data sets do"
+        raise DataError(what, where=f"--split {reading.split}", fix="Leave it out.")
+
+
 def _hashes_of(reading: SourceOptions, places: Sequence[str]) -> frozenset[bytes]:
     """Of the texts in these files, which the pool must not hold. Bad records are refused here whatever is skipped
     elsewhere: of a text that cannot be read nobody knows whether the pool has it."""
     hashes = set()
     for place in places:
         for file in site_files(place).values() if Path(place).is_dir() else [place]:
-            for record in one_by_one(file, reading.layout(), reading.split):
+            for record in one_by_one(file, reading.layout(), split_of(str(file), reading.split)):
                 if isinstance(record, BadRecord):
                     why = f"{record.why}; so the pool may hold its text"
                     fix = f"{record.fix or reading.layout().expected}. In a file to leave out no record is skipped."
