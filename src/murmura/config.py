@@ -31,8 +31,8 @@ def _beside_the_file(value: str, info: ValidationInfo) -> str:
     base = (info.context or {}).get("base")
     if base is None or Path(value).is_absolute():
         return value
-    beside = (Path(base) / value).resolve()
-    return str(beside) if os.path.exists(beside) else value  # which is False for what can be no path, too
+    beside = os.path.realpath(Path(base) / value)  # unlike Path.resolve also of a link that leads to itself
+    return beside if os.path.exists(beside) else value  # which is False for what can be no path, too
 
 
 def _model_beside_the_file(value: str, info: ValidationInfo) -> str:

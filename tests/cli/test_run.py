@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
+from murmura.cli.of_run import require_new
 from tests.experiment.small import BY_DEFAULT, experiment, record, write_data, write_lines
 
 
@@ -37,6 +38,23 @@ def test_a_run_prints_its_table_and_where_the_report_is(file):
     folder = file.parent / "run"
     assert "FedAvg" in result.stdout and f"Report: {folder / 'report.html'}" in result.stdout
     assert json.loads((folder / "summary.json").read_text())["name"] == "other"
+
+
+def test_a_link_that_leads_to_itself_is_told_in_one_line(file, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    file.write_text(file.read_text(encoding="utf-8").replace(f"{tmp_path}/sites", "loop"), encoding="utf-8")
+    assert "/loop: there is no such folder" in refused("run", file)
+    assert "/loop: there is no such folder" in refused("run", file, "--set", f"data.train={loop}")
+    assert "the run folder cannot be written" in refused(
+        "run", file, "--set", f"data.train={tmp_path / 'sites'}", "--set", f"run.folder={loop}"
+    )
+    assert "there is no such run folder" in refused("report", loop)
+    assert "there is no such run folder" in refused("report", tmp_path / "none", "--out", loop)
+    told = "a link that leads to itself. Give another --out."
+    assert refused("pool", "build", tmp_path / "heldout.jsonl", "--out", loop) == f"{loop}: {told}"
+    require_new(loop, file, tmp_path, overwrite=False)
+    assert loop.is_symlink()
 
 
 def test_a_dry_run_prints_the_plan_and_does_nothing(file):

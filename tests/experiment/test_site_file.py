@@ -87,6 +87,14 @@ def test_what_is_no_list_of_digests_is_told(tmp_path, text):
         site_side.agreed_on(tmp_path)
 
 
+def test_paths_of_a_site_may_be_links_that_lead_to_themselves(tmp_path):
+    """They are told where they are read."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "site.toml").write_text('name = "a"\nrecords = "loop"\nfederation = "."\n[budget]\nfolder = "loop"\n')
+    found = SiteFile.load(tmp_path)
+    assert found.records == found.budget.folder == str(tmp_path / "loop")
+
+
 def test_without_the_list_of_what_is_measured_on_a_real_site_takes_no_part(shared):
     """It would train on held-out records."""
     _, folders = shared()

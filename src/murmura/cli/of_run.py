@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os.path import realpath
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,10 +33,11 @@ def require_new(target: Path, source: Path, run: Path, overwrite: bool) -> None:
     """
     from murmura.runs.names import WRITTEN
 
-    if target.resolve() == source.resolve():
+    place = Path(realpath(target))
+    if place == Path(realpath(source)):
         what = "this file is read, and would be overwritten"
         raise ConfigError(what, where=f"--out {target}", fix="Name another.")
-    if any(target.resolve().is_relative_to(run.resolve() / name) for name in WRITTEN):
+    if any(place.is_relative_to(Path(realpath(run)) / name) for name in WRITTEN):
         raise ConfigError("this is the run's own", where=f"--out {target}", fix="Name a file outside of its folder.")
     if target.exists() and not overwrite:
         raise ConfigError("this file already exists", where=str(target), fix="Use --overwrite, or give another name.")

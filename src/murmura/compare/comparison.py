@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import realpath
 from pathlib import Path
 
 from murmura.compare import linear
@@ -224,7 +225,7 @@ class Comparison:
         """All runs that its rate, or what else the user says, is chosen by; those of the arm whose rate it has, too."""
         whose = [one.experiment.run for one in self.arms if one.name in (arm.name, arm.rate_of)]
         found = [*(Path(place) for run in whose for place in run.chosen_by), *self._ever_searched(arm)]
-        return tuple(dict.fromkeys(one.resolve() for one in found))  # whoever reads them may be in another folder
+        return tuple(dict.fromkeys(Path(realpath(one)) for one in found))  # whoever reads them may be in another folder
 
     def _ever_searched(self, arm: Candidate) -> list[Path]:
         """All runs that have begun to search for its rate: unfinished ones too, those at rates no longer tried, those

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,7 +131,7 @@ def export(
 
 def _require_apart(experiment: Experiment, run: Path, out: Path) -> None:
     """Refuse a place that is a run's, or that the run needs."""
-    where, place = str(out), out.resolve()
+    where, place = str(out), Path(realpath(out))
     if place.is_relative_to(run.resolve()) or run.resolve().is_relative_to(place):
         raise CheckpointError("this is the run's own folder, or holds it", where=where, fix="Give another --out.")
     if any(map(is_run, (place, *place.parents))):

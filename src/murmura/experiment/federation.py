@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Any, Self
 
@@ -123,7 +124,7 @@ class Federation:
             CheckpointError: whom it knows cannot be read.
             DataError: the records that it was made with are not here, or others are.
         """
-        folder = folder.resolve()  # Flower's commands work in folders of their own
+        folder = Path(realpath(folder))  # Flower's commands work in folders of their own
         shared, own = folder / FEDERATION, folder / SERVER
         members = _members(folder)
         if not members:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import realpath
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -166,11 +167,11 @@ def require_apart(experiment: Experiment) -> None:
     if run.folder is None and (run.name == ".." or Path(run.name).name != run.name):
         fix = "Give a name without slashes, or a run.folder."
         raise ConfigError(f"the folder would be runs/{run.name}", where="run.name", fix=fix)
-    folder, where, fix = run.path.resolve(), f"run.folder = {run.path}", "Choose another run.folder."
+    folder, where, fix = Path(realpath(run.path)), f"run.folder = {run.path}", "Choose another run.folder."
     if folder == folder.parent or (folder.exists() and not folder.is_dir()):
         what = "all folders lie in this one" if folder == folder.parent else "this is a file, and no folder"
         raise ConfigError(what, where=where, fix=fix)
-    sites = Path(data.train).resolve() if data.train else None
+    sites = Path(realpath(data.train)) if data.train else None
     if sites and sites.is_dir() and sites in folder.parents:
         place = sites / folder.relative_to(sites).parts[0]
         if not is_passed_over(place, data.sites.ignore):

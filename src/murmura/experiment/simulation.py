@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,14 @@ def share_out(
     federation = _federation(folders)
     budget = experiment.budget.model_dump(exclude_none=True)
     if experiment.budget.folder is not None:
-        budget["folder"] = str(Path(experiment.budget.folder).resolve())
+        budget["folder"] = realpath(experiment.budget.folder)
     common: dict[str, Any] = {"records": SITE_DATA, "federation": f"../{FEDERATION}"}
     if simulated:
         common["simulated"] = True
     elif experiment.data.records_per_user:
         common["user"] = ""  # these records are bounded
     if results is not None:
-        common["results"] = str(results.resolve())
+        common["results"] = realpath(results)
     with explaining("the records cannot be shared out to the sites' folders", federation.parent):
         for number, (name, folder) in enumerate(folders.items()):
             file = {"name": name, **common, "device": devices[number % len(devices)], "budget": dict(budget)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Any, Self
 
@@ -221,8 +222,8 @@ class SiteFile(Section):
             what = f"the site's file cannot be read ({error.strerror})"
             raise ConfigError(what, where=str(path), fix="Name a site's folder.") from None
         named = ("records", "federation", "results")
-        paths: dict[str, Any] = {name: str((folder / getattr(found, name)).resolve()) for name in named}
+        paths: dict[str, Any] = {name: realpath(folder / getattr(found, name)) for name in named}
         if found.budget.folder is not None:
-            accounts = str((folder / found.budget.folder).resolve())
+            accounts = realpath(folder / found.budget.folder)
             paths["budget"] = found.budget.model_copy(update={"folder": accounts})
         return found.model_copy(update=paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack, closing
+from os.path import realpath
 from pathlib import Path
 
 from murmura.errors import ConfigError
@@ -33,7 +34,7 @@ def play(folder: Path, again: bool) -> None:
         RunError: Flower cannot be started.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    folder = folder.resolve()  # Flower's commands work in folders of their own
+    folder = Path(realpath(folder))  # Flower's commands work in folders of their own
     file = SiteFile.load(folder)
     if file.simulated:
         fix = "Leave the option out; `murmura federation new` makes folders without it."

@@ -29,9 +29,9 @@ def require_own(places: Mapping[str, Path]) -> None:
     Raises:
         ConfigError: a file there is none that a report has written, or two options name one.
     """
-    named: dict[Path, str] = {}
+    named: dict[str, str] = {}
     for option, place in places.items():
-        other = named.setdefault(place.resolve(), option)
+        other = named.setdefault(os.path.realpath(place), option)
         if other != option:
             what = f"{other} and {option} name the same file"
             raise ConfigError(what, where=str(place), fix="Give each a file of its own.")

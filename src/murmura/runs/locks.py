@@ -6,6 +6,7 @@ import fcntl
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from os.path import realpath
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -103,7 +104,9 @@ def making(out: Path, doing: str, kind: type[MurmuraError]) -> Iterator[Path]:
     Raises:
         OSError: something cannot be written, moved or removed.
     """
-    place, where = out.resolve(), str(out)
+    place, where = Path(realpath(out)), str(out)
+    if place.is_symlink():
+        raise kind("a link that leads to itself", where=where, fix="Give another --out.")
     if Path.cwd().is_relative_to(place):  # whoever started this would be left in a folder that is gone
         fix = "Start from another directory, or give another --out."
         raise kind("the current directory is in it, and would be replaced", where=where, fix=fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from os.path import realpath
 from pathlib import Path
 
 from murmura import atomic
@@ -14,7 +15,7 @@ from murmura.runs.names import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, PRIVAT
 
 def previous_of(folder: Path) -> Path:
     """Where the previous run of a run folder is kept: beside it."""
-    named = folder if folder.name not in ("", "..") and not folder.is_symlink() else folder.resolve()
+    named = folder if folder.name not in ("", "..") and not folder.is_symlink() else Path(realpath(folder))
     return named.with_name(f"{named.name}.previous")
 
 

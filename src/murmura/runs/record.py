@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +235,7 @@ def read_all(folders: Sequence[str | Path]) -> list[RunRecord]:
     """
     if not folders:
         raise CheckpointError("no run folder is given", fix="Give one or more folders that `murmura run` wrote.")
-    unique = {Path(folder).resolve(): folder for folder in folders}
+    unique = {realpath(folder): folder for folder in folders}
     records = [read(folder) for folder in unique.values()]
     shared = Counter(run.name for run in records)
     return [run if shared[run.name] == 1 else replace(run, name=str(run.folder)) for run in records]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import realpath
 from pathlib import Path
 
 from murmura.errors import CheckpointError
@@ -41,7 +42,7 @@ def require_apart(runs: Sequence[RunRecord], out: Path) -> None:
     Raises:
         CheckpointError: it would be.
     """
-    place = out.resolve()
+    place = Path(realpath(out))
     for run in runs:
         folder = run.folder.resolve()
         if folder in place.parents and folder / PRIVATE not in place.parents:
