@@ -163,6 +163,8 @@ def test_overrides_of_nothing_are_named(load):
         ("data.train = some folder/with=sign", "data.train", "some folder/with=sign"),
         ("evaluation.attacks=false", "evaluation.attacks", False),
         ("run.folder=", "run.folder", ""),
+        pytest.param(f"run.seed={'1' * 5000}", "run.seed", "1" * 5000, id="digits"),
+        pytest.param(f"run.seed={'[' * 3000}", "run.seed", "[" * 3000, id="brackets"),
     ],
 )
 def test_an_override_is_toml_or_else_text(text, key, value):

@@ -273,7 +273,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise ConfigError(f"'{text}' is not KEY=VALUE", where="--set", fix="For example: --set method.beta=0.7")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # as of read_toml
         return key.strip(), value.strip()
 
 
