@@ -278,6 +278,12 @@ def test_experiments_of_papers_are_listed_and_proposed():
     assert "Did you mean 'flowertune-finance'?" in invoke("flowertune-finanse").stderr
 
 
+def test_every_option_is_that_of_a_method():
+    result = invoke("--all")
+    assert result.exit_code == MISTAKE and not result.stdout
+    assert result.stderr.startswith("--all: no method is named") and "murmura init METHOD --all" in result.stderr
+
+
 def test_an_unknown_method_is_told_the_nearest():
     result = invoke("fewfedpitt")
     assert result.exit_code == MISTAKE and result.stdout == ""

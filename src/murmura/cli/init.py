@@ -26,12 +26,13 @@ def init(
     from murmura.experiment.names import names
     from murmura.experiment.presets import preset, presets
 
-    if name == "compare" or name in presets():
+    is_written = name == "compare" or name in presets()
+    if every and (name is None or is_written):
+        what = f"'{name}' has no list of every option" if name else "no method is named, whose options these are"
+        raise ConfigError(what, where="--all", fix="murmura init METHOD --all has those of an experiment.")
+    if is_written:
         from murmura.compare.starter import STARTER
 
-        if every:
-            fix = "murmura init METHOD --all has those of an experiment."
-            raise ConfigError(f"'{name}' has no list of every option", where="--all", fix=fix)
         typer.echo((STARTER if name == "compare" else preset(name)).encode(), nl=False)
         return
     if name is not None:
