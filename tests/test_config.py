@@ -7,7 +7,9 @@ import pytest
 from pydantic import Field, model_validator
 
 from murmura.config import Section, Source
+from murmura.data.hub import is_hub_id
 from murmura.errors import ConfigError
+from murmura.measure.benchmarks.config import BenchmarksConfig
 
 
 class Inner(Section):
@@ -118,3 +120,20 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path):
     absolute = str(Path("/", "somewhere", "else.jsonl"))
     assert source(absolute) == absolute
     assert Outer.parse({"name": "x", "source": "here.jsonl"}, "my.toml").source == "here.jsonl"
+
+
+def test_what_is_missing_is_looked_for_beside_the_file_that_names_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exp" / "data").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+
+    def source(text):
+        return Outer.parse({"name": "x", "source": text}, "exp/my.toml", base=Path("exp")).source
+
+    assert source("sitez") == "exp/sitez" and source("data/sitez") == "exp/data/sitez"
+    assert not is_hub_id(source("data/sitez"))  # for which a hub would be asked
+    for kept in ("owner/name", "owner/name:part", "here", "https://host/x.jsonl", "/nowhere/x.jsonl"):
+        assert source(kept) == kept
+    tasks = BenchmarksConfig.parse({"tasks": ["mmlu", "data"]}, "exp/my.toml", base=Path("exp"))
+    assert tasks.tasks == ["mmlu", str(tmp_path / "exp" / "data")]
+    assert [value for _, value in tasks.sources()] == tasks.tasks

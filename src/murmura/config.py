@@ -35,6 +35,14 @@ def _beside_the_file(value: str, info: ValidationInfo) -> str:
     return beside if os.path.exists(beside) else value  # which is False for what can be no path, too
 
 
+def _source(value: str, info: ValidationInfo) -> str:
+    found, base = _beside_the_file(value, info), (info.context or {}).get("base")
+    if base is None or found != value or os.path.exists(value):
+        return found
+    missing = Path(base) / value  # looked for there first, and so told as missing there; else the id of a data set
+    return str(missing) if os.path.isdir(missing.parent) else value
+
+
 def _model_beside_the_file(value: str, info: ValidationInfo) -> str:
     # Only a folder that holds a model: others, such as a run's, may share an alias's name.
     beside = _beside_the_file(value, info)
@@ -66,9 +74,11 @@ def address(instead: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
-_SOURCE = AfterValidator(_beside_the_file)
+_SOURCE, _NAMED = AfterValidator(_source), AfterValidator(_beside_the_file)
 Source = Annotated[str, _SOURCE]
-"""A path relative to the experiment file it is written in, or the name of something that is not on this disk."""
+"""A path relative to the experiment file it is written in, else to the current folder; or the id of a data set."""
+NamedSource = Annotated[str, _NAMED]
+"""The same, or a name that is no path, as a task has one."""
 ModelSource = Annotated[str, AfterValidator(_model_beside_the_file)]
 """The folder of a model, relative to the experiment file it is written in; or another name that `models` resolves."""
 RunPlace = Annotated[str, AfterValidator(_in_full)]
@@ -213,7 +223,7 @@ class Section(BaseModel):
             for part in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(part, Section):
                     yield from part.sources(f"{prefix}{name}.")
-                elif isinstance(part, str) and _SOURCE in kinds:
+                elif isinstance(part, str) and (_SOURCE in kinds or _NAMED in kinds):
                     yield f"{prefix}{name}", part
 
     def refuse_idle(self, options: Iterable[str], reason: str) -> None:

@@ -40,6 +40,14 @@ def test_a_run_prints_its_table_and_where_the_report_is(file):
     assert json.loads((folder / "summary.json").read_text())["name"] == "other"
 
 
+def test_what_is_missing_is_told_where_the_experiment_lies(file, tmp_path, monkeypatch):
+    (tmp_path / "above" / "sitex").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "above")
+    told = refused("run", "../my.toml", "--set", "data.train=sitez")
+    assert told.startswith(f"{tmp_path}/above/../sitez: there is no such folder. Did you mean 'sites'?")
+    assert refused("run", file, "--set", "data.heldout=heldot.jsonl").startswith(f"{tmp_path}/heldot.jsonl: ")
+
+
 def test_a_link_that_leads_to_itself_is_told_in_one_line(file, tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to("loop")

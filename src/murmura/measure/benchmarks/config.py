@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from murmura.config import Section, Source
+from murmura.config import NamedSource, Section, Source
 
 Sentiment = Literal["negative", "neutral", "positive"]
 
@@ -64,7 +64,7 @@ class SentimentConfig(BenchmarkConfig):
 class BenchmarksConfig(Section):
     """Benchmarks: tasks of lm-evaluation-harness, and some whose answers the model writes, each with its own table."""
 
-    tasks: list[Source] | None = Field(None, min_length=1)
+    tasks: list[NamedSource] | None = Field(None, min_length=1)
     """Tasks, groups or tags of lm-evaluation-harness, such as ["hellaswag", "mmlu"], or YAML files of your own; needs
     the extra 'eval'."""
     limit: int | None = Field(None, ge=1)
