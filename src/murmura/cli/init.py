@@ -26,11 +26,10 @@ def init(
     from murmura.experiment.names import names
     from murmura.experiment.presets import preset, presets
 
-    is_written = name == "compare" or name in presets()
-    if every and (name is None or is_written):
+    if every and (name is None or name == "compare" or name in presets()):
         what = f"'{name}' has no list of every option" if name else "no method is named, whose options these are"
         raise ConfigError(what, where="--all", fix="murmura init METHOD --all has those of an experiment.")
-    if is_written:
+    if name == "compare" or name in presets():
         from murmura.compare.starter import STARTER
 
         typer.echo((STARTER if name == "compare" else preset(name)).encode(), nl=False)
