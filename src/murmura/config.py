@@ -39,8 +39,8 @@ def _source(value: str, info: ValidationInfo) -> str:
     found, base = _beside_the_file(value, info), (info.context or {}).get("base")
     if base is None or found != value or os.path.exists(value):
         return found
-    missing = Path(base) / value  # looked for there first, and so told as missing there; else the id of a data set
-    return str(missing) if os.path.isdir(missing.parent) else value
+    missing = os.path.realpath(Path(base) / value)  # where it was looked for first, and is there on resuming
+    return missing if os.path.isdir(os.path.dirname(missing)) else value  # else the id of a data set
 
 
 def _model_beside_the_file(value: str, info: ValidationInfo) -> str:

@@ -44,8 +44,19 @@ def test_what_is_missing_is_told_where_the_experiment_lies(file, tmp_path, monke
     (tmp_path / "above" / "sitex").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "above")
     told = refused("run", "../my.toml", "--set", "data.train=sitez")
-    assert told.startswith(f"{tmp_path}/above/../sitez: there is no such folder. Did you mean 'sites'?")
+    assert told.startswith(f"{tmp_path}/sitez: there is no such folder. Did you mean 'sites'?")
     assert refused("run", file, "--set", "data.heldout=heldot.jsonl").startswith(f"{tmp_path}/heldot.jsonl: ")
+
+
+def test_of_a_file_that_has_gone_since_a_run_began_it_is_told_that_it_has_gone(file, tmp_path, monkeypatch):
+    file.write_text(file.read_text(encoding="utf-8").replace(f"{tmp_path}/heldout", "heldout"), encoding="utf-8")
+    (tmp_path / "above").mkdir()
+    monkeypatch.chdir(tmp_path / "above")
+    assert invoke("run", "../my.toml").exit_code == 0
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "heldout.jsonl").unlink()
+    told = refused("run", "../my.toml", "--resume", "--set", "method.rounds=2")
+    assert told.startswith(f"{tmp_path}/heldout.jsonl: ")
 
 
 def test_a_link_that_leads_to_itself_is_told_in_one_line(file, tmp_path):

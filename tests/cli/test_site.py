@@ -127,7 +127,7 @@ def test_show_tells_what_a_run_would_make_of_the_sites_budget(sites):
     limit(own, "ask = false")
     shown = " ".join(site_of("site", "show", own).stdout.split())
     assert "ε = 0.000 of 1 is spent" in shown and "That is too much: " in shown
-    assert "The site answers it, as far as its budget over all runs goes: " in shown
+    assert "Where its budget over all runs, above, lets it, the site answers it: it is within" in shown
 
 
 def test_show_tells_who_else_is_told(sites):
@@ -177,6 +177,17 @@ def test_show_tells_for_which_run_a_consent_was(sites):
     assert "for run f00d and no other until `murmura site consent` is given again" in shown
     assert "Run f00d was answered by an earlier consent" in " ".join(site_of("site", "consent", own).stdout.split())
     assert "f00d" not in site_of("site", "show", own).stdout
+
+
+def test_what_a_run_was_answered_is_not_told_as_what_it_would_spend(sites):
+    own = sites(**PRIVATE) / "heart"
+    file, told = own / "site.toml", "what it has answered is spent already"
+    file.write_text(file.read_text().replace("[budget]", '[budget]\nfolder = "account"\nepsilon = 9'))
+    site_of("site", "consent", own)
+    assert told not in " ".join(site_of("site", "show", own).stdout.split())
+    with closing(open_sites([own])) as host:
+        host.sites["heart"].runs.enter("f00d")
+    assert told in " ".join(site_of("site", "show", own).stdout.split())
 
 
 def test_an_owner_may_take_consent_back(sites):

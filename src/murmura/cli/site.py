@@ -86,16 +86,20 @@ def show(folder: Folder) -> None:
     found, file = terms(folder), SiteFile.load(folder)
     _print_terms(found)
     reason = found.rejection or missing_consent(folder, file, found.experiment)
-    within = "" if file.budget.epsilon is None else ", as far as its budget over all runs goes"
+    answers = "The site answers it"
+    if file.budget.epsilon is not None:
+        answers = "Where its budget over all runs, above, lets it, the site answers it"
     if reason:
         typer.echo(f"The site answers nothing of it: {reason}.")
     elif when := consented(folder, found.experiment):
         run = answered(folder, found.experiment)
         alone = "" if run is None else f", for run {run} and no other until `murmura site consent` is given again"
-        typer.echo(f"The site answers it{within}: its owner consented to it at {when}{alone}.")
+        typer.echo(f"{answers}: its owner consented to it at {when}{alone}.")
+        if run is not None and found.budget and found.guarantee:
+            typer.echo("What its budget comes to is told for another run of it: what it has answered is spent already.")
     else:
         room = ", as far as they leave room beside runs that it has answered" if found.guarantee else ""
-        typer.echo(f"The site answers it{within}: it is within its owner's limits{room}, and nobody is asked.")
+        typer.echo(f"{answers}: it is within its owner's limits{room}, and nobody is asked.")
 
 
 @app.command("consent")

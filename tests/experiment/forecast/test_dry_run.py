@@ -424,7 +424,7 @@ def test_that_attacks_ask_small_sites_as_much_as_large_ones_is_noted_with_what_t
         return [note for note in dry_run(asked).notes if "as much of a small site" in note]
 
     [note] = noted(10)  # the larger of both sites has 6 records
-    assert "evaluation.attack_records = 12" in note
+    assert "evaluation.attack_records = 100 all" in note  # no product of the larger one's number
     assert not noted(12) and not noted(6, evaluation={"attacks": False})
     assert not noted(6, method={"name": "fedit"}) and not noted(6, method={"name": "local"})
     write_lines(tmp_path / "all.jsonl", [record("lung", number) for number in range(9)])

@@ -64,11 +64,12 @@ def _evenly(plan: Plan) -> Iterator[str]:
         return
     sizes, asked = _asked(experiment, method, people)
     largest = max(sizes.values())
+    enough = 10 ** len(str(largest * len(sizes)))  # the run publishes it, and a round number tells no site's
     if largest - min(sizes.values()) > 1 and any(asked.get(site, 0) < size for site, size in sizes.items()):
         yield (
             "Attacks ask as much of a small site as of a large one: to ask in proportion would tell how many records "
             "sites have. So where small sites have other kinds of record than large ones, leakage will seem larger or "
-            f"smaller than it is. With evaluation.attack_records = {largest * len(sizes)} all records are attacked."
+            f"smaller than it is. With evaluation.attack_records = {enough} all records are attacked."
         )
 
 
