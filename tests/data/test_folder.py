@@ -71,6 +71,11 @@ def test_what_systems_leave_behind_is_nobodys_file(folder, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_files_of_a_site_whose_name_stands_in_two_forms_are_refused(folder):
+    with pytest.raises(DataError, match="both name the site 'K\u00f6ln'"):
+        site_files(folder("K\u00f6ln.jsonl", "Ko\u0308ln.jsonl"))
+
+
 def test_a_packed_file_and_a_plain_one_of_one_site_are_refused(folder):
     with pytest.raises(DataError, match=r"'west\.csv' and 'west\.jsonl\.gz' both name the site 'west'"):
         site_files(folder("west.csv", "west.jsonl.gz"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from murmura.data.files import READERS, ending, stem
 from murmura.data.refusal import indented
+from murmura.data.texts import folded
 from murmura.errors import DataError, nearest, nearest_file
 from murmura.progress import say
 
@@ -117,7 +118,7 @@ def _by_site(files: Sequence[Path], folder: str | Path) -> dict[str, Path]:
             file.name.encode()
         except UnicodeEncodeError:
             raise DataError("the name of this file is not in UTF-8", where=str(file), fix="Rename it.") from None
-        twin = sites.setdefault(stem(file).casefold(), file)
+        twin = sites.setdefault(folded(stem(file)).casefold(), file)
         if twin != file:
             what = f"'{twin.name}' and '{file.name}' both name the site '{stem(file)}'"
             raise DataError(what, where=str(folder), fix="Rename or remove one of them.")
