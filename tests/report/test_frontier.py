@@ -1,4 +1,5 @@
-"""The picture of utility against leakage: names that fit, and say what they say."""
+"""The pictures of utility against leakage, and of utility alone: names that fit, who stands where, and what is said to
+those who cannot see it."""
 
 import re
 from itertools import pairwise
@@ -6,8 +7,14 @@ from itertools import pairwise
 import pytest
 
 from murmura.measure.catalogue import figure
-from murmura.report.frontier import Mark, frontier_picture
+from murmura.report.frontier import Level, Mark, frontier_picture, levels_picture
 from murmura.report.style import style
+
+LEVELS = [
+    Level("first", style(0), 0.7, (0.65, 0.75), [0.68, 0.72]),
+    Level("second", style(1), 0.8),
+    Level("linear", None, 0.6),
+]
 
 
 def drawn(*names):
@@ -31,15 +38,16 @@ def test_long_names_lose_their_middle_in_the_picture_and_nothing_in_its_words():
     assert all(f"{name}: held-out loss" in svg for name in long)
 
 
-def heights(svg):
-    """How far below the upper edge each name stands."""
+def heights(svg, names):
+    """How far below the upper edge each of these names stands."""
     found = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>([^<]+)</text>', svg)
-    return [float(height) for height, name in found if name.startswith("arm")]
+    return {name: float(height) for height, name in found if name in names}
 
 
 @pytest.mark.parametrize("arms", [5, 30])
 def test_no_name_is_written_over_another(arms):
-    found = sorted(heights(drawn(*(f"arm {place}" for place in range(arms)))))
+    names = [f"arm {place}" for place in range(arms)]
+    found = sorted(heights(drawn(*names), names).values())
     assert len(found) == arms
     assert min(below - above for above, below in pairwise(found)) > 11
 
@@ -61,3 +69,16 @@ def test_a_name_is_not_written_on_a_mark_however_near_marks_lie():
 def test_markup_in_a_name_stays_text():
     svg = drawn('<b>&"')
     assert "<b>" not in svg and "&lt;b&gt;&amp;&quot;: held-out loss" in svg
+
+
+def test_of_levels_the_first_is_on_top_and_all_are_named():
+    found = heights(levels_picture(LEVELS, figure("accuracy"), "").svg, [level.name for level in LEVELS])
+    assert sorted(found, key=found.__getitem__) == ["first", "second", "linear"]
+
+
+def test_a_picture_of_levels_says_what_it_shows_and_where_better_is():
+    picture = levels_picture(LEVELS, figure("accuracy"), "Bars.")
+    assert 'aria-label="Accuracy. first: 0.700; second: 0.800; linear: 0.600."' in picture.svg
+    assert "→ better" in picture.svg and "← better" in levels_picture(LEVELS, figure("heldout_loss"), "").svg
+    attacked = "None of these was attacked while it ran (evaluation.attacks), so this is utility alone."
+    assert picture.caption == f"{attacked} Bars."

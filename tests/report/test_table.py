@@ -10,9 +10,10 @@ from murmura.measure.catalogue import CATALOGUE, figure
 from murmura.measure.figure import interval
 from murmura.measure.statistics import Estimate
 from murmura.privacy.reported import rounded
+from murmura.report.attacks import few_attacked
 from murmura.report.guarantee import scope
 from murmura.report.page import render
-from murmura.report.table import Cell, columns, few_attacked
+from murmura.report.table import Cell, columns
 from murmura.runs import read_all
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import RESUMED

@@ -11,8 +11,8 @@ from murmura.compare.outcome import LEAKAGE, ArmResult, better, compared
 from murmura.measure.figure import GUESSING
 from murmura.measure.statistics import Difference, with_ends
 from murmura.privacy.plan import USELESS
+from murmura.report.attacks import unlike
 from murmura.report.standing import KNOWN_BEFORE
-from murmura.report.table import unlike
 from murmura.units import bound, count, decimal, listing, several, size
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from murmura.measure.figure import GUESSING
+from murmura.report.attacks import few_attacked, own_adapters, unlike
 from murmura.report.guarantee import trusted
-from murmura.report.table import few_attacked, own_adapters, promises_privacy, unlike
+from murmura.report.table import promises_privacy
 from murmura.runs import RunRecord
 from murmura.units import bound, decimal, duration, listing, size
 

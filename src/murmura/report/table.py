@@ -25,7 +25,6 @@ from murmura.units import DASH, count, decimal
 OUTSIDE = "outside ε"
 """Marks figures that sites computed from their own records in a run that promises an ε."""
 _OF_ONE_SEED = ("run.seed", "run.name", "run.folder", "run.chosen_by")
-_LOSS_ENDS = ("attack_loss_auc_low", "attack_loss_auc_high")
 _TOLD = 3  # most options that tell rows apart
 ATTACKED = ("attack_auc", "upload_auc", "memorisation")
 T = TypeVar("T")
@@ -265,26 +264,6 @@ def as_measured(row: Row, keys: Sequence[str]) -> Row:
         return row
     then = (replace(run, rounds=run.rounds[: run.rounds.index(having[-1]) + 1]),)
     return replace(row, runs=then, cells=_cells(then))
-
-
-def few_attacked(runs: Sequence[RunRecord], target: str) -> bool:
-    """Whether an attack on that had so few records in some run that it says little."""
-    found = [run.last.attacks[target] for run in runs if target in run.last.attacks]
-    return any(one.says_little for one in found)
-
-
-def own_adapters(runs: Sequence[RunRecord]) -> bool:
-    """Whether sites' own adapters were attacked in these runs: only then do sites tell how non-members look to them."""
-    return any((one.verb, one.field) == ("attack", "others") for run in runs for one in run.disclosure or ())
-
-
-def unlike(runs: Sequence[RunRecord]) -> bool:
-    """Whether before training the loss alone told members from others in these runs, by the mean of their intervals, or
-    in an audit: they then are records of different kinds, or what training began with knew some."""
-    values = [run.before.values for run in runs if run.before]
-    lows, highs = ([one[key] for one in values if one.get(key) is not None] for key in _LOSS_ENDS)
-    before = bool(lows and highs) and not statistics.fmean(lows) <= GUESSING <= statistics.fmean(highs)
-    return before or any(run.audit.unlike for run in runs if run.audit)
 
 
 def distinct(runs: Iterable[RunRecord], part: Callable[[RunRecord], T]) -> list[tuple[T, list[str]]]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from murmura.measure.figure import Figure
+from murmura.report.attacks import few_attacked
 from murmura.report.caveats import caveats
 from murmura.report.comparison import differences, sentences
 from murmura.report.content import Block, Definitions, Details, Entry, ReportSection, Table, Warning, entry, note
 from murmura.report.guarantee import scope
-from murmura.report.table import OUTSIDE, Row, attacked, columns, few_attacked, kinds, of_seeds, runs_of
+from murmura.report.table import OUTSIDE, Row, attacked, columns, kinds, of_seeds, runs_of
 from murmura.units import DASH, count
 
 _GOOD, _LEAKS, _COST = "How good it is", "What it gives away, and what is guaranteed", "What it cost"
