@@ -130,7 +130,7 @@ def totals(
     ledgers = [ledger for run in runs for ledger in (*run.sites.values(), run.whole) if ledger is not None]
     if not ledgers and not any(run.damaged for run in runs):
         if any(run.promises for run in runs):
-            what = "no ledger was kept: DP-Prompt needs none, add up the ε of its runs; others took no private step"
+            what = "no ledger was kept: DP-Prompt needs none (add up the ε of its runs); others took no private step"
             raise PrivacyError(what, where=names)
         raise PrivacyError("no privacy was promised, and so none is accounted for", where=names)
     if delta is None:
