@@ -49,14 +49,16 @@ def standing(label, leakage=None, epsilon=None, sent=1e6, **more):
     return RowSummary(label=label, leakage=leakage, epsilon=epsilon, sent=sent, **(told | more))
 
 
-def run_with(few=(), unlike=False, added_by="site", expected=False):
+def run_with(few=(), unlike=False, added_by="site", expected=False, caveat=None):
     """A run alone, of which no more is known than this.
 
     Args:
         few: what so few records were attacked in that it says little.
         expected: bytes were not counted.
+        caveat: is said beside its ε.
     """
-    last = Round(2, {}, attacks={target: Attack("error zone", 6, 24) for target in few})
+    privacy = {} if caveat is None else {"caveat": caveat}
+    last = Round(2, {}, privacy=privacy, attacks={target: Attack("error zone", 6, 24) for target in few})
     released = Disclosure(**PLAIN[0] | {"protection": {**NOISE, "added_by": added_by}})
     audit = Audit("0.1", "2026-01-01T00:00:00+00:00", (), (), unlike=unlike)
     return [SimpleNamespace(last=last, before=None, audit=audit, disclosure=[released], hides_cohorts=expected)]
@@ -341,6 +343,20 @@ def test_of_several_only_those_that_promise_have_an_epsilon():
     assert first == "B: ε = 2.000 at δ = 1e-05, whatever the attack." and none == "Nothing for A and C (a departure)."
     assert "of one alone" in alone
     assert promised([standing("A"), standing("B")])[0].startswith("Nothing")
+
+
+def test_what_is_promised_of_several_alike_is_said_once():
+    def row(label, epsilon, caveat):
+        return standing(label, epsilon=epsilon, runs=run_with(caveat=caveat))
+
+    rows = [row("A", 8.0, "Sites tell more."), row("B", 8.0, "Sites tell more."), row("C", 2.0, "It began elsewhere.")]
+    assert promised(rows)[:-1] == (
+        "A and B, each: ε = 8.000 at δ = 1e-05, whatever the attack.",
+        "C: ε = 2.000 at δ = 1e-05, whatever the attack.",
+        "Beside the ε of A and B: Sites tell more.",
+        "Beside the ε of C: It began elsewhere.",
+    )
+    assert promised(rows[:1]) == ("ε = 8.000 at δ = 1e-05, whatever the attack.", "Sites tell more.")
 
 
 def test_of_many_the_least_and_the_most_are_told():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,33 +198,47 @@ def promised(standings: Sequence[RowSummary]) -> tuple[str, ...]:
     if len(standings) == 1:
         one = standings[0]
         if one.epsilon is not None:
-            return (_epsilon(one), *_trusting(having))
+            return (_epsilon(one), *_beside(having), *_trusting(having))
         return (f"Nothing: the ε that was promised is refused ({one.refused}).",) if one.refused else (_NOTHING,)
     if len(lacking) == len(standings):
         refused = [f"{one.label}: {one.refused}" for one in standings if one.refused]
         return (_NOTHING, *([f"Refused: {'; '.join(refused)}."] if refused else []))
-    told = [f"{one.label}: {_epsilon(one)}" for one in having]
+    told = [
+        f"{listing(whose)}{', each' if len(whose) > 1 else ''}: {epsilon}"
+        for epsilon, whose in _alike(having, _epsilon).items()
+    ]
     none = [f"{one.label}{f' ({one.refused})' if one.refused else ''}" for one in lacking]
-    return (*told, *_trusting(having, named=True), *([f"Nothing for {listing(none)}."] if none else []), _ALONE)
+    beside = (*_beside(having, named=True), *_trusting(having, named=True))
+    return (*told, *beside, *([f"Nothing for {listing(none)}."] if none else []), _ALONE)
+
+
+def _alike(rows: Iterable[RowSummary], says: Callable[[RowSummary], str]) -> dict[str, list[str]]:
+    """What is said of some of these rows, and of which, so that nothing is said twice."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if said := says(row):
+            found.setdefault(said, []).append(row.label)
+    return found
+
+
+def _beside(having: Sequence[RowSummary], named: bool = False) -> list[str]:
+    """What to know beside an ε."""
+    found = _alike(having, lambda one: caveats_of(one.runs))
+    return [f"Beside the ε of {listing(whose)}: {said}" if named else said for said, whose in found.items()]
 
 
 def _trusting(having: Sequence[RowSummary], named: bool = False) -> list[str]:
     """Where an ε does not hold against the server, which adds the noise itself."""
-    found: dict[str, list[str]] = {}
-    for one in having:
-        found.setdefault(trusted(one.runs), []).append(one.label)
     return [
         f"{f'That of {listing(whose)}' if named else 'It'} does not hold against the server, which adds the noise "
         f"itself and sees {sees}."
-        for sees, whose in found.items()
-        if sees
+        for sees, whose in _alike(having, lambda one: trusted(one.runs)).items()
     ]
 
 
 def _epsilon(one: RowSummary) -> str:
     """``ε = 7.900 at δ = 1e-05, for one record (zero-out), whatever the attack.``"""
     more = f" Seen together, {one.together}." if one.together else ""
-    more += f" {caveats}" if (caveats := caveats_of(one.runs)) else ""
     return f"ε = {bound(one.epsilon or 0.0)}{f' {one.told}' if one.told else ''}, whatever the attack.{more}"
 
 
