@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from murmura.data import tokenising
 from murmura.data.records import Document, Instruction
 from murmura.data.templates import TEMPLATES, template
 from murmura.data.tokenising import (
@@ -231,6 +232,17 @@ def test_a_document_is_its_text_and_the_end_and_is_cut_where_it_is_too_long(toke
         assert (item.ids, item.labels, item.truncated) == (whole, [-100, *whole[1:]], False)
         [short] = tokenise_documents([Document(text)], one, 3)
         assert (short.ids, short.truncated) == (whole[:3], True)
+
+
+def test_many_documents_are_tokenised_a_few_at_a_time(tokenizer, monkeypatch):
+    """A tokenizer keeps all that it has made of a call, which is some hundred times the ids."""
+    monkeypatch.setattr(tokenising, "_AT_ONCE", 3)
+    calls, ids_of = [], tokenising._ids_of
+    monkeypatch.setattr(tokenising, "_ids_of", lambda texts, *rest: calls.append(len(texts)) or ids_of(texts, *rest))
+    some = [Document(f"a fever of {number}") for number in range(8)]
+    found = tokenise_documents(some, tokenizer, ROOMY)
+    assert calls == [3, 3, 2]
+    assert found == [item for one in some for item in tokenise_documents([one], tokenizer, ROOMY)]
 
 
 def test_a_document_may_open_with_a_token_that_its_tokenizer_does_not_set(any_tokenizer):

@@ -89,13 +89,16 @@ def test_attack_counts_own_records_between_the_servers_cut_points(cohort, public
 
 
 def test_canaries_are_no_members(cohort, public):
+    """Wherever they stand among what a method trains on."""
     adapter = random_state(cohort.runtime.bank, 0, scale=1.0)
     [seen] = public.seen(cohort.runtime, [adapter])
     ask = {"adapter": adapter, "records": 5, "cuts": seen.cuts}
+    for place, site in enumerate(cohort.sites):
+        site.records.insert(place, INSTRUCTION.canary("17", "42"))
     among = counted(cohort, **ask, canaries=1)
     completed = answers(cohort, "memorise", adapter=adapter, records=5, canaries=1)
-    for site in cohort.sites:
-        site.records.pop()
+    for place, site in enumerate(cohort.sites):
+        del site.records[place]
     assert all(is_same(fields["tally"], among[site]["tally"]) for site, fields in counted(cohort, **ask).items())
     assert answers(cohort, "memorise", adapter=adapter, records=5) == completed
 

@@ -40,6 +40,17 @@ def test_alone_a_vector_depends_on_no_other_text_in_any_bit(folder):
     assert np.allclose(every, encoder.embed(TEXTS), atol=1e-5)
 
 
+def test_a_group_shares_passes_with_no_other_and_none_is_larger_than_a_batch(folder, monkeypatch):
+    encoder, passes = Encoder(str(folder), batch_size=2, device="cpu"), []
+    encode = encoder._encode
+    monkeypatch.setattr(encoder, "_encode", lambda texts: passes.append(texts) or encode(texts))
+    [own] = encoder.embed_apart([TEXTS])
+    assert sorted(map(len, passes)) == [1, 2, 2] and sorted(text for batch in passes for text in batch) == sorted(TEXTS)
+    assert np.allclose(own, encoder.embed(TEXTS), atol=1e-5)
+    among = encoder.embed_apart([TEXTS[:1], TEXTS, []])
+    assert np.array_equal(among[1], own) and among[2].shape == (0, 32)
+
+
 def test_alone_a_text_without_a_direction_stops_nothing(folder, monkeypatch):
     encoder = Encoder(str(folder), device="cpu")
     nothing = np.full((1, encoder.dimension), np.nan, dtype=np.float32)

@@ -132,7 +132,7 @@ def test_what_a_site_draws_from_has_no_digit_of_another_sites_documents(bench, m
 
 def test_bounds_are_those_of_public_texts_behind_the_prompt(bench):
     public = [*DOCUMENTS, ""]
-    low, high = logit_bounds(bench, public)
+    low, high = logit_bounds(bench, public, 4)
     ends = []
     for document in DOCUMENTS:
         prompt = bench.prompt_ids(Wording(bench.tokenizer).prompt(document))
@@ -141,10 +141,20 @@ def test_bounds_are_those_of_public_texts_behind_the_prompt(bench):
         logits = bench.bank.model(input_ids=torch.tensor([ids])).logits[0, len(prompt) - 1 : -1]
         ends += [float(logits.min()), float(logits.max())]
     assert (low, high) == pytest.approx((min(ends), max(ends)), rel=1e-5)
-    assert logit_bounds(bench, public, tokens_per_pass=1) == pytest.approx((low, high), rel=1e-5)
+    assert logit_bounds(bench, public, 4, tokens_per_pass=1) == pytest.approx((low, high), rel=1e-5)
     for none in ([], [""]):
         with pytest.raises(ConfigError, match="no public document has text"):
-            logit_bounds(bench, none)
+            logit_bounds(bench, none, 4)
+
+
+def test_a_public_text_that_is_too_long_bounds_logits_with_what_of_it_fits(bench):
+    """As sites shorten their own; the run would stop at it, and at each resume."""
+    long = " ".join(WORDS * 200)
+    assert len(bench.tokenizer(long).input_ids) > bench.context
+    low, high = logit_bounds(bench, [long], 4)
+    assert math.isfinite(low) and low < high
+    with pytest.raises(ConfigError, match="leaves no room"):
+        logit_bounds(bench, [long], bench.context)
 
 
 def test_what_makes_no_sense_is_refused(bench):

@@ -88,8 +88,12 @@ def subject(path: Path) -> Subject:
     if not others:
         fix = "Hold out more records (data.heldout_records) or, beside a file of them, give data.nonmember_records."
         raise DataError("there is no record that no site trained on, to compare members with", where=str(path), fix=fix)
-    own = {site.name: method.members(site, stream) for site in prepared.people.sites}  # canaries are none
-    members = {site: [record for record in records if record.is_complete] for site, records in own.items()}
+    planted = experiment.task.is_canary if experiment.audit.canaries else lambda record: False
+    own = {site.name: method.members(site, stream) for site in joined}
+    members = {
+        site: [record for record in records if record.is_complete and not planted(record)]
+        for site, records in own.items()
+    }
     records = {site.name: site.records for site in joined}
     return Subject(experiment, runtime, released, records, members, others, kept_rounds(folder.transcript), stream)
 

@@ -111,9 +111,12 @@ def tokenise_documents(
     """
     eos = _end(tokenizer)
     opening = _opening_or_end(tokenizer) if opened else _opening(tokenizer)
-    texts = _ids_of([record.text for record in records], tokenizer)
-    whole = [[*ids, eos] for ids in _with_bos(texts, opening)]
-    return [Tokenised(ids[:max_length], 1, truncated=len(ids) > max_length) for ids in whole]
+    found = []
+    for first in range(0, len(records), _AT_ONCE):
+        texts = _ids_of([record.text for record in records[first : first + _AT_ONCE]], tokenizer)
+        whole = ([*ids, eos] for ids in _with_bos(texts, opening))
+        found += [Tokenised(ids[:max_length], 1, truncated=len(ids) > max_length) for ids in whole]
+    return found
 
 
 def left_open(item: Tokenised) -> Tokenised:

@@ -211,7 +211,7 @@ class Measuring(Verbs):
     def _attacked(self, cohort: Cohort, site: Site, given: Mapping[str, Any]) -> Sequence[Any]:
         """The site's members, without the canaries, which no non-member is like."""
         members = self._members(site, cohort.stream)
-        return members[: max(0, len(members) - int(given.get("canaries", 0)))]
+        return [one for one in members if not self.task.is_canary(one)] if given.get("canaries") else members
 
     @verb(
         releases={"figures": Metric("what the report shows of the site's personal adapter, on the public records")},

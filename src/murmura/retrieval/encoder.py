@@ -58,7 +58,7 @@ class Encoder:
         return np.concatenate([np.zeros((0, self.dimension), np.float32), *self.embed_apart([[one] for one in texts])])
 
     def embed_apart(self, groups: Sequence[Sequence[str]]) -> list[npt.NDArray[np.float32]]:
-        """As ``embed_each``, each group of texts in a pass of its own: no vector depends on other groups.
+        """As ``embed_each``, each group of texts in passes of its own: no vector depends on other groups.
 
         Raises:
             ModelError: The encoder cannot be found or fetched.
@@ -66,7 +66,10 @@ class Encoder:
         found = []
         with bar("encoding", len(groups)) as progress:
             for group in groups:
-                found.append(self._encode(list(group)) if group else np.zeros((0, self.dimension), np.float32))
+                own = np.zeros((len(group), self.dimension), np.float32)
+                for batch, vectors in self._passes(group):
+                    own[batch] = vectors
+                found.append(own)
                 progress.advance()
         return found
 
@@ -76,15 +79,18 @@ class Encoder:
         Raises:
             ModelError: As ``embed``.
         """
+        for batch, vectors in self._passes(texts):
+            if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < _OFF).all():  # nor where one is not a number
+                raise ModelError(f"the encoder '{self.name}' gives vectors that have no direction", fix=_ANOTHER)
+            yield batch, vectors
+
+    def _passes(self, texts: Sequence[str]) -> Iterator[tuple[list[int], npt.NDArray[np.float32]]]:
         # Texts of like length together: a batch costs as much as its longest text. Long ones first, so that a batch
         # that does not fit into memory is met at once and not at the end.
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
         for first in range(0, len(order), self._batch_size):
             batch = order[first : first + self._batch_size]
-            vectors = self._encode([texts[index] for index in batch])
-            if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < _OFF).all():  # nor where one is not a number
-                raise ModelError(f"the encoder '{self.name}' gives vectors that have no direction", fix=_ANOTHER)
-            yield batch, vectors
+            yield batch, self._encode([texts[index] for index in batch])
 
     def _encode(self, texts: list[str]) -> npt.NDArray[np.float32]:
         found: npt.NDArray[np.float32] = self._model.encode(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -82,12 +83,8 @@ def paraphrased(
         raise PrivacyError("paraphrases whose tokens are drawn from a known seed protect nothing", fix=fix)
     if len(runtime.tokenizer) > VOCABULARY // 2:  # a model's logits may be more than its tokenizer's tokens
         raise PrivacyError(f"ε is for models of {VOCABULARY // 2} tokens at most", fix="Name another paraphraser.")
-    wording = Wording(runtime.tokenizer)
-    room = sys.maxsize if runtime.context is None else runtime.context - how.tokens
-    if len(runtime.prompt_ids(wording.prompt(""))) > room:
-        what = f"the prompt leaves no room for {how.tokens} tokens in the model's context of {runtime.context}"
-        raise ConfigError(what, fix="Write fewer tokens.")
-    prompts = [[_fitting(runtime, wording, document, room) for document in documents] for documents in sites]
+    fitting = partial(_fitting, runtime, Wording(runtime.tokenizer), how.tokens)
+    prompts = [list(map(fitting, documents)) for documents in sites]
     found = []
     with bar("paraphrase", sum(map(len, prompts))) as progress, runtime.writing():
         for own in prompts:
@@ -110,9 +107,13 @@ def _written(runtime: ModelRuntime, prompts: list[list[int]], how: DPPrompt, ent
     return [" ".join(unbroken(one.text, one.finished).split()) for one in completions]
 
 
-def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) -> list[int]:
-    """A prompt of at most so many tokens, with as much of the document's beginning as fits."""
+def _fitting(runtime: ModelRuntime, wording: Wording, written: int, document: str) -> list[int]:
+    """A prompt that leaves room for so many tokens, with as much of the document's beginning as fits."""
     tokenizer = runtime.tokenizer
+    room = sys.maxsize if runtime.context is None else runtime.context - written
+    if len(runtime.prompt_ids(wording.prompt(""))) > room:
+        what = f"the prompt leaves no room for {written} tokens in the model's context of {runtime.context}"
+        raise ConfigError(what, fix="Write fewer tokens.")
     ids = tokenizer(document, add_special_tokens=False).input_ids
     while len(prompt := runtime.prompt_ids(wording.prompt(document))) > room:
         ids = ids[: room - len(prompt)]
@@ -122,21 +123,22 @@ def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) 
 
 @torch.no_grad()
 def logit_bounds(
-    runtime: ModelRuntime, documents: Sequence[str], *, tokens_per_pass: int = 4096
+    runtime: ModelRuntime, documents: Sequence[str], written: int, *, tokens_per_pass: int = 4096
 ) -> tuple[float, float]:
     """The smallest and the largest logit when public documents are read behind the prompt to paraphrase them: b₁, b₂.
 
     Args:
         runtime: of the model that is to paraphrase.
-        documents: public ones, like the private ones in kind.
+        documents: public ones, like the private ones in kind. They lose their ends as private ones do.
+        written: how many tokens a paraphrase has.
         tokens_per_pass: padded tokens that go through the model at once.
 
     Raises:
-        ConfigError: no document has any text.
+        ConfigError: no document has any text, or the prompt is too long for the model.
     """
     bench, wording = runtime, Wording(runtime.tokenizer)
     texts = [bench.tokenizer(document, add_special_tokens=False).input_ids for document in documents]
-    prompts = [bench.prompt_ids(wording.prompt(document)) for document in documents]
+    prompts = [_fitting(bench, wording, written, document) for document in documents]
     items = [
         Tokenised([*prompt, *ids][: bench.context], len(prompt), truncated=False)
         for prompt, ids in zip(prompts, texts, strict=True)

@@ -7,11 +7,13 @@ import datasets
 import pytest
 
 from murmura import methods
+from murmura.audit.subject import subject
+from murmura.data.records import Document
 from murmura.errors import BudgetError, ConfigError, DataError, RunError
 from murmura.experiment.run import run
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.messages import Reply
-from murmura.methods.pretext import expand_and_train
+from murmura.methods.pretext import ballots, expand_and_train
 from murmura.methods.pretext.config import PretextConfig
 from murmura.streams import Stream
 from murmura.synthesis.answers import Answers, Texts
@@ -289,6 +291,25 @@ def test_paraphrases_are_made_at_the_sites_at_an_epsilon_that_holds_against_ever
     card = (result.folder / "outcomes" / "dataset" / "README.md").read_text(encoding="utf-8")
     assert "δ = 0" in card and "holds against everybody, the server too" in card
     assert "Only 4 of your 5 texts take part" in (result.folder / "private" / "north" / "notes.txt").read_text()
+
+
+@pytest.mark.usefixtures("no_page")
+def test_members_in_attacks_are_texts_that_take_part_and_no_canaries(make, monkeypatch):
+    """Others touch nothing, and would make the model seem to give less away."""
+    voted, choose = {}, ballots.chosen_texts
+    monkeypatch.setattr(
+        ballots, "chosen_texts", lambda config, cohort, site: voted.setdefault(site.name, choose(config, cohort, site))
+    )
+    options = {"noise_multiplier": 0.0, "texts_per_site": 3}
+    attacked = {"attacks": True, "attack_records": 40}
+    found = run(make(options, evaluation=attacked, audit={"canaries": 6, "candidates": 2}))
+    what = subject(found.folder)
+    planted = what.experiment.task.is_canary
+    expected = {site: [text for text in own if not planted(Document(text))] for site, own in voted.items()}
+    assert {site: len(own) for site, own in voted.items()} == dict.fromkeys(SITES, 3)
+    assert expected == {site: [one.text for one in own] for site, own in what.members.items()} != voted
+    told = found.rows[-1]["attacks"]["attack"]
+    assert told["members"] + told["others"] <= sum(map(len, what.members.values())) + len(what.others)
 
 
 @pytest.mark.usefixtures("no_page")

@@ -63,7 +63,7 @@ def made(folder, llama, models, method=None, **sections):
     data = {"max_length": 48} | sections.pop("data", {})
     training = {"lr": 0.02, "batch_size": 4, "epochs": 10} | sections.pop("training", {})
     given = {name: value for name, value in (options | (method or {})).items() if value is not None}
-    measured = {"sample": 16, "uploads": 2} | BY_DEFAULT
+    measured = {"sample": 16, "uploads": 2} | BY_DEFAULT | sections.pop("evaluation", {})
     return experiment(folder, llama, given, data=data, training=training, evaluation=measured, **sections)
 
 

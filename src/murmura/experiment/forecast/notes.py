@@ -94,7 +94,7 @@ def _compared(experiment: Experiment, method: Method, people: Population) -> tup
     for site in people.sites:
         if not isinstance(site.records, Elsewhere):
             own = method.members(site, stream)
-            own = own[: max(0, len(own) - canaries[site.name])]
+            own = [one for one in own if not task.is_canary(one)] if canaries[site.name] else own
             drawn[site.name] = len(chosen(own, drawn[site.name], member_stream(stream, site.name)))
     public = others_stream(stream)
     others = len(chosen(people.nonmembers or people.heldout, most, public))

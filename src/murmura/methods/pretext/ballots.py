@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from murmura.methods.pretext.voting import cosines, counted, distances, fault, n
 from murmura.progress import phase
 from murmura.retrieval.centres import LONGEST
 from murmura.retrieval.search import Vectors
+from murmura.streams import Stream
 
 if TYPE_CHECKING:
     from murmura.federation.site.cohort import Cohort
@@ -89,11 +90,16 @@ def require_allowed(config: PretextConfig, cohort: Cohort, votes: Sequence[torch
 
 
 def chosen_texts(config: PretextConfig, cohort: Cohort, site: Site) -> Sequence[str]:
-    """The texts of a site that take part: at most S, drawn at random once for the run. Its owner is told."""
+    """The texts of a site that take part. Where these are not all, its owner is told."""
     most = config.texts_per_site
-    if site.size <= most:
-        return [record.text for record in site.records]
-    if cohort.round == 1:
+    if site.size > most and cohort.round == 1:
         site.tell(f"Only {most} of your {site.size} texts take part, drawn at random (method.texts_per_site).")
-    chosen = (cohort.stream / "voting" / site.name).python().sample(range(site.size), most)
-    return [site.records[place].text for place in sorted(chosen)]
+    return [record.text for record in taking_part(config, site, cohort.stream)]
+
+
+def taking_part(config: PretextConfig, site: Site, stream: Stream) -> Sequence[Any]:
+    """The records of a site that vote or are paraphrased: at most S, drawn at random once for the run."""
+    if site.size <= config.texts_per_site:
+        return site.records
+    chosen = (stream / "voting" / site.name).python().sample(range(site.size), config.texts_per_site)
+    return [site.records[place] for place in sorted(chosen)]

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from murmura.federation.server.fleet import Fleet
     from murmura.federation.server.rounds import Server
     from murmura.federation.site.cohort import Cohort
+    from murmura.federation.site.site import Site
     from murmura.methods.pretext.ballots import Ballots
     from murmura.privacy.plan import PrivacyPlan
+    from murmura.streams import Stream
     from murmura.training.config import LocalTraining
 
 _CENTRAL = DifferentialPrivacy(
@@ -161,6 +163,14 @@ class Pretext(Method):
         if self.config.seeds == "private":
             return records
         return min(records, self.config.texts_per_site)
+
+    def members(self, site: Site, stream: Stream) -> Sequence[Any]:
+        """Those by which anything can be learnt of a site: other texts of it never take part."""
+        if self.config.seeds == "private":
+            return site.records
+        from murmura.methods.pretext.ballots import taking_part
+
+        return taking_part(self.config, site, stream)
 
     @cached_property
     def _dimension(self) -> float:

@@ -39,7 +39,7 @@ def gathered(config: PretextConfig, server: Server, fleet: Fleet) -> list[str]:
     texts = public_texts(config, server.evaluation_set.subjects)
     read = (server.stream / "bounds").python().sample(texts, min(_READ, len(texts)))
     with phase("score"):
-        low, high = logit_bounds(server.runtime.another(OPTION), read)
+        low, high = logit_bounds(server.runtime.another(OPTION), read, config.paraphrase_tokens)
     server.journal(ASKED, _asked).append({"at": now()})
     refused = partial(too_many, most=config.texts_per_site)
     found = sent(fleet.ask("paraphrase", fleet.sites, refused=refused, low=low, high=high), fleet.sites)
