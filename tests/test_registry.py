@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
@@ -16,12 +17,15 @@ from murmura.audit.run import Options, audit
 from murmura.cli import app
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
+from murmura.experiment.inputs import inputs_of
 from murmura.experiment.run import run
 from murmura.experiment.schema import schema
 from murmura.experiment.starter import starter
 from murmura.generation.scoring import CloseScores
 from murmura.measure.attacks import Passes
+from murmura.privacy import run_ledgers
 from murmura.report.run_facts import software
+from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.tasks import INSTRUCTION
 from tests.experiment.small import experiment, record, write_data, write_lines
@@ -49,6 +53,22 @@ def brought(folder, name, entries, group="methods"):
 def test_a_tracker_that_a_package_brings_is_listed(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", ["notebook = elsewhere:Notebook"], "trackers"))
     assert "tracker notebook  [elsewhere 2.0]" in CliRunner().invoke(app, ["methods"]).stdout
+
+
+def test_the_sites_of_an_engine_that_a_package_brings_are_simulated(llama_folder, monkeypatch, tmp_path):
+    entries = ["ray = murmura.federation.engines.local:start", "torn = murmura.federation.engines.local:LocalEngine"]
+    monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", entries, "engines"))
+    write_data(tmp_path)
+    method = {"name": "dplora", "rounds": 1, "noise_multiplier": 1.0}
+    with pytest.raises(ConfigError, match="'torn' cannot be started") as caught:
+        run(experiment(tmp_path, llama_folder, method, run={"engine": "torn", "folder": str(tmp_path / "torn")}))
+    assert caught.value.where == "package elsewhere 2.0"
+    folder = run(experiment(tmp_path, llama_folder, method, run={"engine": "ray"})).folder
+    made = RunFolder(folder)
+    assert read(folder).simulated and any(one.option == "data.train" for one in inputs_of(made))
+    assert audit(folder, Options(texts=0)).models
+    rmtree(made.private_of("skin"))
+    assert "what site skin kept of this run is gone" in run_ledgers.read(folder).damaged["skin"]
 
 
 def test_its_options_are_not_told_in_words_of_others_that_are_called_alike(plugin, monkeypatch):

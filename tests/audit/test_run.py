@@ -335,7 +335,7 @@ def test_an_unfinished_run_is_refused(copied):
 
 
 def test_a_real_deployment_is_refused(copied, monkeypatch):
-    monkeypatch.setattr("murmura.audit.subject.SIMULATIONS", ())
+    monkeypatch.setattr("murmura.audit.subject.DEPLOYED", "local")
     with pytest.raises(ConfigError, match="their records are not here"):
         audit(copied, QUICK)
 

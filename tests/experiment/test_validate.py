@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from murmura.errors import ConfigError
-from murmura.experiment import validate
 from murmura.experiment.validate import Run, method_of, require_run
 from murmura.privacy.samplers import PoissonSampling
+from murmura.runs.schema import DEPLOYED
 from tests.experiment.small import BY_DEFAULT
 from tests.privacy.plans import RECORDS, SITES
 
@@ -92,7 +92,7 @@ def test_gradients_by_example_are_of_adapters_alone(make, noise):
 
 
 @pytest.mark.parametrize("audit", [{"keep": True}, {"canaries": 4}])
-def test_real_sites_are_no_simulation(make, monkeypatch, audit):
-    monkeypatch.setattr(validate, "SIMULATIONS", ("local",))
-    with pytest.raises(ConfigError, match="real"):
-        make(audit=audit, run={"engine": "processes"})
+def test_real_sites_are_no_simulation(make, audit):
+    with pytest.raises(ConfigError, match="real") as caught:
+        make(audit=audit, run={"engine": DEPLOYED})
+    assert caught.value.fix == "Only simulations may: local or processes."

@@ -191,6 +191,7 @@ def test_no_epsilon_of_a_table_is_for_all_of_its_rows(tmp_path):
         ({"slots": 1, "changed": {"run.slots": (8, 1)}}, {}, True),  # its earlier rounds count too
         ({"slots": 1, "changed": {"run.slots": (1, 1)}}, {}, False),
         ({"engine": "flower"}, {}, False),
+        ({"engine": "ray"}, {}, True),
         ({"unit": "record"}, {}, False),
         ({"trainable": "all"}, {}, False),
         ({}, {"kind": "votes"}, False),  # nothing was trained

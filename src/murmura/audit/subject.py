@@ -26,7 +26,7 @@ from murmura.model_runtime import ModelRuntime
 from murmura.privacy.journal import Journal
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import SITE_JOURNAL, SITE_RECORDS
-from murmura.runs.schema import SIMULATIONS
+from murmura.runs.schema import DEPLOYED
 from murmura.streams import Stream
 
 
@@ -70,7 +70,7 @@ def subject(path: Path) -> Subject:
     """
     folder = RunFolder(path)
     experiment = finished(path)
-    if experiment.run.engine not in SIMULATIONS:
+    if experiment.run.engine == DEPLOYED:
         raise ConfigError(
             f"the sites of this run were real (run.engine = '{experiment.run.engine}'), and their records are not here",
             where=str(path),

@@ -58,8 +58,8 @@ def serve(
     from murmura.experiment.run import run
     from murmura.experiment.verbs import fingerprint
     from murmura.federation.address import split
-    from murmura.federation.engines import DEPLOYED
     from murmura.runs import RunFolder
+    from murmura.runs.schema import DEPLOYED
 
     require_one({"--resume": resume, "--overwrite": overwrite, "--go-on": go_on})
     changes = changes_of(override)

@@ -18,7 +18,7 @@ from murmura.data.config import DataConfig
 from murmura.errors import ConfigError, nearest
 from murmura.experiment.names import spelling
 from murmura.experiment.validate import require_sections
-from murmura.federation.engines import DEPLOYED, ENGINES
+from murmura.federation.engines import ENGINES
 from murmura.federation.method_config import MethodConfig
 from murmura.measure.config import AuditConfig, EvaluationConfig
 from murmura.models.loading import DEVICES, is_device
@@ -26,6 +26,7 @@ from murmura.personal.config import PersonalConfig
 from murmura.precision import DecodeDtype
 from murmura.privacy.budget import BudgetConfig
 from murmura.runs.previous import is_run
+from murmura.runs.schema import DEPLOYED
 from murmura.tasks import TASKS, Task
 from murmura.tracking.config import TrackingConfig
 from murmura.training.config import CACHE_BYTES, LocalTraining, LoraSpec

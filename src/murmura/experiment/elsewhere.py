@@ -9,10 +9,9 @@ from typing import Any
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.sites import Population
-from murmura.federation.engines import DEPLOYED
 from murmura.federation.method import Method
 from murmura.federation.site.site import Site
-from murmura.runs.schema import Exclusions, SiteReport
+from murmura.runs.schema import DEPLOYED, Exclusions, SiteReport
 
 
 class Elsewhere(Sequence[Any]):

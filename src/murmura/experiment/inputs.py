@@ -21,7 +21,7 @@ from murmura.retrieval.pool import MANIFEST
 from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import INPUTS, MODEL_DIGESTS
-from murmura.runs.schema import SIMULATIONS, Input
+from murmura.runs.schema import DEPLOYED, Input
 from murmura.units import listing
 
 _BASE = "model.name"
@@ -149,7 +149,7 @@ def _noted(found: Iterable[tuple[str, str, Path, list[Path]]]) -> list[Input]:
 def _data(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]:
     """Option, what it says, and a folder with files in it. A server whose sites are elsewhere does not read the records
     that the experiment was made with."""
-    simulated = experiment.run.engine in SIMULATIONS
+    simulated = experiment.run.engine != DEPLOYED
     for option, name in experiment.sources():
         place = Path(name).expanduser()
         if place.exists() and (simulated or option not in ("data.train", "data.heldout")):

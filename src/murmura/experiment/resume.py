@@ -17,7 +17,6 @@ from murmura.experiment.precision import settled, stays
 from murmura.experiment.sites import Population
 from murmura.experiment.validate import method_of
 from murmura.experiment.verbs import fingerprint
-from murmura.federation.engines import DEPLOYED
 from murmura.federation.server.checkpoint import Checkpoint, last_saved, latest
 from murmura.federation.server.rounds import Server
 from murmura.measure.evaluation_set import EvaluationSet
@@ -25,7 +24,7 @@ from murmura.runs import files
 from murmura.runs.folder import RunFolder
 from murmura.runs.names import MEASURED
 from murmura.runs.record import read
-from murmura.runs.schema import MeasuredOn, Summary
+from murmura.runs.schema import DEPLOYED, MeasuredOn, Summary
 from murmura.units import several
 
 _MAY_CHANGE = {

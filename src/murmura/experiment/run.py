@@ -30,7 +30,7 @@ from murmura.experiment.server_side import ServerSide, assemble, publication_of
 from murmura.experiment.simulation import simulate
 from murmura.experiment.sites import Population
 from murmura.federation.adapter_folder import leave_adapter, leave_model
-from murmura.federation.engines import DEPLOYED, ENGINES, Engine
+from murmura.federation.engines import ENGINES, Engine
 from murmura.federation.method import Method
 from murmura.federation.server.checkpoint import prune
 from murmura.federation.server.fleet import Fleet
@@ -47,7 +47,7 @@ from murmura.runs.machine import environment
 from murmura.runs.names import CAVEATS, LOG, PRIVACY, TRACKED, TRACKING
 from murmura.runs.previous import has_saved
 from murmura.runs.record import read
-from murmura.runs.schema import Input, Resumption, Summary
+from murmura.runs.schema import DEPLOYED, Input, Resumption, Summary
 from murmura.tracking import TRACKERS, tell
 from murmura.training.adapter import fingerprint
 

@@ -60,7 +60,9 @@ def simulate(
         if experiment.aggregation.secure:  # sites that are elsewhere make their keys themselves
             write_roster(_federation(folders) / ROSTER, folders)
         simulated = Simulated(folders, workers, (context, method), protected=method.protects == "site")
-        engine: Engine = ENGINES.load(experiment.run.engine)(simulated)
+        start = ENGINES.load(experiment.run.engine)
+        with ENGINES.guarded(experiment.run.engine, "cannot be started"):
+            engine: Engine = start(simulated)
         return engine
     finally:
         _take_back(folders)

@@ -9,8 +9,8 @@ from murmura import methods
 from murmura.aggregation.config import LINEAR, PRODUCTS, ROBUST
 from murmura.errors import ConfigError
 from murmura.experiment.placement import count_workers, gpus_for
-from murmura.federation.engines import DEPLOYED
-from murmura.runs.schema import SIMULATIONS
+from murmura.federation.engines import ENGINES
+from murmura.runs.schema import DEPLOYED
 from murmura.units import several
 
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def _gradients_are_of_adapters(experiment: Experiment) -> None:
 
 
 def _canaries_are_simulated(experiment: Experiment) -> None:
-    if experiment.audit.canaries and experiment.run.engine not in SIMULATIONS:
+    if experiment.audit.canaries and experiment.run.engine == DEPLOYED:
         what = f"they would write random secrets into real sites' records (run.engine = '{experiment.run.engine}')"
-        raise ConfigError(what, where="audit.canaries", fix=f"Only simulations may: {' or '.join(SIMULATIONS)}.")
+        raise ConfigError(what, where="audit.canaries", fix=f"Only simulations may: {' or '.join(ENGINES)}.")
 
 
 def _canaries_have_room(experiment: Experiment) -> None:
@@ -160,9 +160,9 @@ def _canaries_have_room(experiment: Experiment) -> None:
 
 
 def _transcripts_are_simulated(experiment: Experiment) -> None:
-    if experiment.audit.keep and experiment.run.engine not in SIMULATIONS:
+    if experiment.audit.keep and experiment.run.engine == DEPLOYED:
         what = f"a real server would keep what real sites send (run.engine = '{experiment.run.engine}')"
-        raise ConfigError(what, where="audit.keep", fix=f"Only simulations may: {' or '.join(SIMULATIONS)}.")
+        raise ConfigError(what, where="audit.keep", fix=f"Only simulations may: {' or '.join(ENGINES)}.")
 
 
 OF_SECTIONS = (

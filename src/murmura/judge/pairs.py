@@ -20,7 +20,7 @@ from murmura.progress import say
 from murmura.report.content import capital
 from murmura.runs import read
 from murmura.runs.folder import RunFolder
-from murmura.runs.schema import SIMULATIONS
+from murmura.runs.schema import DEPLOYED
 from murmura.units import listing, several
 
 
@@ -104,7 +104,7 @@ def require_unseen(asked: Sequence[Instruction], run: Path, other: Path) -> None
     if one and two and one.heldout.digest is not None and one.heldout.digest == two.heldout.digest:
         return
     experiment = require_answers(other)
-    if experiment.run.engine not in SIMULATIONS:
+    if experiment.run.engine == DEPLOYED:
         say(f"{other}: its sites' records are not here, so that nobody knows whether these questions are among them")
         return
     method = method_of(experiment)

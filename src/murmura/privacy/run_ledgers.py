@@ -38,7 +38,7 @@ from murmura.runs.names import (
     WRITTEN,
     site_of,
 )
-from murmura.runs.schema import SIMULATIONS, SiteReport
+from murmura.runs.schema import DEPLOYED, SiteReport
 
 _DAMAGED = (AttributeError, KeyError, TypeError)  # of a file that holds something else than a run writes
 EVERY_SITE = "every site"
@@ -246,7 +246,7 @@ def _read(folder: Path) -> RunLedgers:
     server = Journal.peek(folder / CHECKPOINTS / PRIVACY_LEDGER)
     if anchor is not None:
         server.check(anchor)
-    simulated = _options(folder, "run").get("engine", SIMULATIONS[0]) in SIMULATIONS
+    simulated = _options(folder, "run").get("engine") != DEPLOYED
     spent = bool(ledgers or server.lines)  # before that, nothing was
     for site in _taken_part(folder) - records.keys() if spent and simulated else ():
         records[site], damaged[site] = None, f"what site {site} kept of this run is gone, and its ledger with it"

@@ -16,7 +16,7 @@ from murmura.privacy.standing import PrivacySpent, standing
 from murmura.report.protection import added_by_server, hides_training, summed
 from murmura.report.table import Row, runs_of
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import SIMULATIONS, Round
+from murmura.runs.schema import DEPLOYED, Round
 from murmura.units import bound, listing
 
 _MOST = 32  # sites with other plans, of which each takes a second
@@ -138,7 +138,7 @@ def _shared_passes(run: RunRecord) -> bool:
     options = run.options.get("run", {})
     whole = run.options.get("model", {}).get("trainable") == "all"
     slots, engines = _ever(run, "slots", options.get("slots")), _ever(run, "engine", options.get("engine", "local"))
-    alone = whole or slots == {1} or engines.isdisjoint(SIMULATIONS)
+    alone = whole or slots == {1} or engines == {DEPLOYED}
     promised = run.last.privacy.get("epsilon") is not None and run.last.privacy["unit"] == "site"
     trained = run.disclosure is None or any(map(hides_training, run.disclosure))  # if it is not known, it may be
     return promised and trained and not alone

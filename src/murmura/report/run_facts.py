@@ -13,7 +13,7 @@ from murmura.measure.catalogue import exposure_by_chance
 from murmura.report.table import Row, runs_of
 from murmura.resources import full_name
 from murmura.runs.record import RunRecord
-from murmura.runs.schema import SIMULATIONS, Environment, OtherModel
+from murmura.runs.schema import DEPLOYED, Environment, OtherModel
 from murmura.units import DASH, count, decimal, listing, several
 
 _IN_TITLE = 4  # labels at most
@@ -144,7 +144,7 @@ def records(run: RunRecord) -> str:
 
 def _shared_out(run: RunRecord) -> str:
     """How these became sites; empty where sites are on machines of their own, which only they know."""
-    if run.options.get("run", {}).get("engine", "local") not in SIMULATIONS:
+    if run.options.get("run", {}).get("engine") == DEPLOYED:
         return ""
     sites = run.options.get("data", {}).get("sites", {})
     match sites.get("by"):

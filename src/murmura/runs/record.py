@@ -20,7 +20,7 @@ from murmura.runs.folder import RunFolder
 from murmura.runs.judgement import Judgement, Posted
 from murmura.runs.previous import previous_of
 from murmura.runs.schema import (
-    SIMULATIONS,
+    DEPLOYED,
     Disclosure,
     Environment,
     Evaluation,
@@ -318,7 +318,7 @@ def _section(experiment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _simulated(experiment: Mapping[str, Any]) -> bool:
-    return _section(experiment, "run").get("engine", SIMULATIONS[0]) in SIMULATIONS
+    return _section(experiment, "run").get("engine") != DEPLOYED
 
 
 def _integer(value: Any) -> int | None:

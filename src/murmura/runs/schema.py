@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, StrictInt
 from pydantic_core import PydanticCustomError
 
-SIMULATIONS: tuple[str, ...] = ("local", "processes")
-"""The engines (``run.engine``) whose sites are played on one machine."""
+DEPLOYED = "flower"
+"""The engine (``run.engine``) of runs whose sites are on machines of their own, which `murmura serve` leads. All
+others, those of other packages too, play them on one machine."""
 FEW = 20
 """An attack with fewer members than this, or fewer other records, says little."""
 

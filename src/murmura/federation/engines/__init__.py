@@ -16,8 +16,6 @@ ENGINES = Registry(
 )
 """By the name that ``run.engine`` has for it, the function that starts each, given ``experiment.simulation.Simulated``
 sites."""
-DEPLOYED = "flower"
-"""The engine of runs whose sites are on machines of their own, which `murmura serve` leads."""
 
 
 class Engine(Protocol):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from murmura.federation.engines import DEPLOYED
 from murmura.report.content import Block, Paragraph, ReportSection, folded, note
 from murmura.report.run_facts import software
 from murmura.report.table import Row, runs_of
 from murmura.runs.names import CONFIG
 from murmura.runs.record import RunRecord
+from murmura.runs.schema import DEPLOYED
 
 _LEAD = (
     "A run’s config.toml has every option as the last round was run with, the seed too. On the same machine, with as "
