@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.rules import Mean
 from murmura.errors import PrivacyError, RunError
@@ -17,8 +18,8 @@ from murmura.federation.traits import Traits
 from murmura.federation.wire.releases import Count, Metric, verb
 from murmura.measure.config import EvaluationConfig
 from murmura.measure.monitor import Monitor
-from murmura.methods.fedit.config import LocalConfig
-from murmura.methods.fedit.method import LocalOnly
+from murmura.methods.fedit.config import FedITConfig, LocalConfig
+from murmura.methods.fedit.method import FedIT, LocalOnly
 from murmura.privacy.journal import Journal
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.training.adapter import crop
@@ -188,6 +189,27 @@ def test_a_site_that_lost_its_first_round_begins_again_when_the_run_is_resumed(t
     assert all(store["adapter"] for store in again.stores().values())
     late = lead(tokenizer, local(rounds=2), tmp_path / "late", engine=losing(("site-2", 2)))
     assert late.server.store["started"] == ["site-0", "site-1", "site-2"]  # what it kept before is there
+
+
+class Looking(FedIT):
+    """Sums a count over all sites, of which one trains."""
+
+    def verbs(self):
+        return ["train", "look"]
+
+    def lead(self, server, fleet):
+        for _ in server.rounds(1):
+            assert server.sum("look", fleet.sites).sites == ["site-0", "site-1", "site-2"]
+            self.average(server, fleet, ["site-1"])
+
+    @verb(releases={"looked": Count()})
+    def look(self, cohort, ask):
+        return cohort.reply(looked=[1 for _ in cohort.sites])
+
+
+def test_only_sites_that_have_trained_have_started(tokenizer, tmp_path):
+    world = lead(tokenizer, Looking(FedITConfig(), rule(AggregationConfig(rule="fedsa"))), tmp_path)
+    assert world.server.store["started"] == ["site-1"]
 
 
 def test_a_site_that_was_only_busy_goes_on_from_its_own_adapter(tokenizer, tmp_path):

@@ -252,15 +252,13 @@ class Server:
         """Ask sites to go on from the global adapter: each gets as field ``adapter`` what of it the rule sends."""
         each, shared = self._sending.fields(self.adapter, sites, each, shared)
         replies = self._fleet.ask(verb, sites, each, read=self._sending.reading(self.adapter), **shared)
-        if not self._rule.personal or "adapter" not in owner(self._fleet.verbs, verb).releases(verb):
-            return replies
-        return self._starting(replies)
+        return self._starting(replies) if self._starts(verb) else replies
 
     def sum(self, verb: str, sites: Sequence[str], each: Mapping[str, Payload] | None = None, **options: Any) -> Sum:
         """As ``ask``, but only the sum of the replies is kept; ``options`` are those of ``Fleet.sum``."""
         each, options = self._sending.fields(self.adapter, sites, each, options)
         sums = self._fleet.sum(verb, sites, each, read=self._sending.reading(self.adapter), **options)
-        if self._rule.personal:
+        if self._starts(verb):
             self._started(sums.sites)
         return sums
 
@@ -348,6 +346,10 @@ class Server:
                 f"these sites have left no adapter of their own: {', '.join(missing)} "
                 f"({'; '.join(self._fleet.events[told:])}); {waits}"
             )
+
+    def _starts(self, verb: str) -> bool:
+        """Whether sites that answer it have an adapter of their own from then on."""
+        return self._rule.personal and "adapter" in owner(self._fleet.verbs, verb).releases(verb)
 
     def _starting(self, replies: Iterator[Reply]) -> Iterator[Reply]:
         """Note who has an adapter of its own from now on."""
