@@ -1,3 +1,5 @@
+from typing import ClassVar, Literal
+
 import pytest
 import tomli_w
 
@@ -5,6 +7,11 @@ from murmura.compare.arms import load
 from murmura.compare.starter import STARTER
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
+from murmura.federation.method_config import MethodConfig
+from murmura.federation.traits import AveragingTraits
+from murmura.methods import METHODS
+from murmura.methods.averaging import Averaging
+from murmura.registry import Origin
 
 BASE = {"data": {"train": "sites", "heldout_records": 4}, "method": {"name": "fedit", "rounds": 3}}
 
@@ -58,6 +65,26 @@ def test_a_limit_on_epsilon_is_for_arms_at_one_delta(write):
     assert len(load([file])[1]) == 4  # where nothing is held against both
     with pytest.raises(ConfigError, match=r"arms, b: method.delta is 0\.9, and in 'a' 1e-05.*the same in all arms"):
         load([file], limits={"max_epsilon": 8})
+
+
+class OwnConfig(MethodConfig):
+    """FedAvg with an ε."""
+
+    implementation: ClassVar[str] = f"{__name__}:Own"
+    name: Literal["own"] = "own"
+    delta: float = 1e-5
+
+
+class Own(Averaging):
+    traits = AveragingTraits(label="Own")
+    protects = "record"
+
+
+def test_that_limit_is_for_methods_of_other_packages_too(write, monkeypatch):
+    monkeypatch.setitem(METHODS.builtin, "own", Origin(f"{__name__}:OwnConfig"))
+    arms = [{"method": {"name": "dplora", "delta": 1e-5}}, {"name": "b", "method": {"name": "own", "delta": 1e-2}}]
+    with pytest.raises(ConfigError, match=r"arms, b: method.delta is 0\.01"):
+        load([write(compare={"arms": arms})], limits={"max_epsilon": 8})
 
 
 def test_a_grid_is_an_arm_for_every_combination(write):

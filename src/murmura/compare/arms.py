@@ -205,8 +205,8 @@ def _require_comparable(found: Sequence[Candidate]) -> None:
 
 def _require_same_delta(found: Sequence[Candidate]) -> None:
     """Refuse arms that promise their ε at different δ: one limit would be several."""
-    methods = [(one, one.experiment.method) for one in found if getattr(one.experiment.method, "private", False)]
-    known = [(one, method.delta) for one, method in methods if hasattr(method, "delta")]
+    promising = (one for one in found if method_of(one.experiment).protects is not None)
+    known = [(one, one.experiment.method.delta) for one in promising if hasattr(one.experiment.method, "delta")]
     for arm, delta in known:
         first, same = known[0]
         if delta != same:
