@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from murmura.errors import ConfigError
+from murmura.registry import Origin
 from murmura.tracking import TRACKERS, tell
 from murmura.tracking.config import TrackingConfig
 from murmura.tracking.sink import Sink
@@ -39,7 +40,7 @@ class Broken(Remembering):
 def tracking(tmp_path, monkeypatch):
     monkeypatch.setattr(Remembering, "all", [])
     sinks = {"tensorboard": Remembering, "mlflow": Broken}
-    monkeypatch.setattr(type(TRACKERS), "load", lambda self, name: sinks[name])
+    monkeypatch.setattr(type(TRACKERS), "load", lambda self, name, base=None: sinks[name])
     said = []
 
     def made(*to):
@@ -138,6 +139,22 @@ def test_secrets_users_of_addresses_and_where_runs_lie_are_no_parameters():
 def test_a_library_that_is_missing_is_told_before_the_run(tracking):
     with pytest.raises(ConfigError, match="'mlflow' needs the library no_such_library"):
         tell.require(TrackingConfig(to=["tensorboard", "mlflow"]))
+
+
+@pytest.mark.parametrize("needs", ["", "json", "no_such_library.tracking"])
+def test_a_tracker_may_need_nothing_and_what_it_needs_may_be_in_a_package(tracking, monkeypatch, needs):
+    monkeypatch.setattr(Remembering, "needs", needs) if needs else monkeypatch.delattr(Remembering, "needs")
+    if "such" in needs:
+        with pytest.raises(ConfigError, match=r"needs the library no_such_library\.tracking"):
+            tell.require(TrackingConfig(to=["tensorboard"]))
+    else:
+        tell.require(TrackingConfig(to=["tensorboard"]))
+
+
+def test_what_is_no_tracker_is_refused(monkeypatch):
+    monkeypatch.setitem(TRACKERS.builtin, "tensorboard", Origin("json:JSONDecoder"))
+    with pytest.raises(TypeError, match=r"no subclass of murmura\.tracking\.sink\.Sink"):  # of a package: for people
+        tell.require(TrackingConfig(to=["tensorboard"]))
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ class Sink(ABC):
     """One tracker. It may raise anything: the run goes on without it.
 
     Attributes:
-        needs: the module of the library that it stands on.
+        needs: the module of the library that it stands on; empty for none.
         extra: of Murmura, that brings this library; empty where another package brings it.
     """
 
-    needs: ClassVar[str]
+    needs: ClassVar[str] = ""
     extra: ClassVar[str] = ""
 
     @abstractmethod

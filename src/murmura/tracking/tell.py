@@ -29,13 +29,20 @@ def require(config: TrackingConfig) -> None:
     """Find out before a run whether its trackers are installed.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: one is not, or is no tracker.
     """
     for name in config.to:
-        sink: type[Sink] = TRACKERS.load(name)
-        if find_spec(sink.needs) is None:
+        sink: type[Sink] = TRACKERS.load(name, Sink)
+        if sink.needs and not _is_there(sink.needs):
             fix = f"pip install 'murmura[{sink.extra}]'." if sink.extra else f"Install {sink.needs}."
             raise ConfigError(f"'{name}' needs the library {sink.needs}", where="tracking.to", fix=fix)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # of a module in a package, which is not there either
+        return False
 
 
 class Tracking:

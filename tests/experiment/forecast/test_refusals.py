@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from murmura.cli import MISTAKE, app
-from murmura.errors import CheckpointError
+from murmura.errors import CheckpointError, ConfigError
 from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.runs.folder import MARGIN
@@ -31,6 +31,14 @@ def test_a_disk_that_is_too_full_by_a_byte_and_one_that_is_not(make, monkeypatch
         assert refusals == [str(error.value)]
     else:
         assert refusals == [] and run(experiment).folder.exists()
+
+
+def test_a_tracker_whose_library_is_missing(make, monkeypatch):
+    monkeypatch.setattr("murmura.tracking.tell.find_spec", lambda name: None)
+    experiment = make(tracking={"to": ["mlflow"]})
+    with pytest.raises(ConfigError, match="needs the library mlflow") as error:
+        run(experiment)
+    assert dry_run(experiment).refusals == [str(error.value)]
 
 
 def test_the_command_shows_it_and_ends_as_the_run_would(make, tmp_path, monkeypatch):

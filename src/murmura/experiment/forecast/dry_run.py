@@ -30,6 +30,7 @@ from murmura.federation.wire.releases import rows_of
 from murmura.runs.folder import RunFolder
 from murmura.runs.schema import Disclosure, SiteReport
 from murmura.streams import Stream
+from murmura.tracking import tell
 from murmura.units import FLOAT32
 
 
@@ -251,7 +252,7 @@ def _refusals(plan: Plan, space: int | None) -> list[str]:
     Args:
         space: bytes that the run needs on the disk, where they are known.
     """
-    tried: list[Callable[[], None]] = []
+    tried: list[Callable[[], None]] = [lambda: tell.require(plan.experiment.tracking)]
     if space is not None:
         tried.append(lambda: RunFolder(plan.decided.run.path).require_room(space))
     if owned := plan.owned:
