@@ -23,6 +23,7 @@ def schema() -> dict[str, Any]:
     some: Any = Annotated[reduce(or_, sections), Field(discriminator="name")]
     every = create_model("Experiment", __base__=Experiment, method=(some, ...))
     found = every.model_json_schema()
-    for section in sections:
-        found["$defs"][section.__name__].setdefault("required", []).append("name")
+    for place in found["properties"]["method"]["discriminator"]["mapping"].values():
+        options = found["$defs"][place.removeprefix("#/$defs/")]
+        options["required"] = sorted({*options.get("required", []), "name"})
     return {"$schema": DIALECT, **found}

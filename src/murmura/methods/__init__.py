@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from murmura.config import Elsewhere
 from murmura.errors import ConfigError, nearest
@@ -67,6 +67,9 @@ def section(name: Any, where: str | None = None) -> type[MethodConfig]:
     if name not in METHODS:
         raise ConfigError(f"there is no method '{name}'", where=where, fix=nearest(name, METHODS))
     found: type[MethodConfig] = METHODS.load(name, MethodConfig)
+    with METHODS.guarded(name, "is no name of these options"):
+        if get_args(found.model_fields["name"].annotation) != (name,):
+            raise TypeError(f'they have to say name: Literal["{name}"]')
     return found
 
 
