@@ -18,6 +18,7 @@ from murmura.cli import app
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
 from murmura.experiment.inputs import inputs_of
+from murmura.experiment.names import named
 from murmura.experiment.run import run
 from murmura.experiment.schema import schema
 from murmura.experiment.starter import starter
@@ -69,6 +70,11 @@ def test_the_sites_of_an_engine_that_a_package_brings_are_simulated(llama_folder
     assert audit(folder, Options(texts=0)).models
     rmtree(made.private_of("skin"))
     assert "what site skin kept of this run is gone" in run_ledgers.read(folder).damaged["skin"]
+
+
+def test_a_name_that_is_nearly_a_method_s_takes_nothing_from_it(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", ["dp-lora = elsewhere:Config"]))
+    assert [named(name).method for name in ("dplora", "DPLoRA", "dp-lora")] == ["dplora", "dplora", "dp-lora"]
 
 
 def test_its_options_are_not_told_in_words_of_others_that_are_called_alike(plugin, monkeypatch):
@@ -169,11 +175,11 @@ class Torn(Method):
 def torn(monkeypatch, tmp_path):
     """Makes a package that brings one method out of two files."""
 
-    def make(config, method=METHOD):
+    def make(config, method=METHOD, called="Config"):
         (tmp_path / "torn").mkdir()
         for name, text in (("__init__", ""), ("config", config), ("method", method)):
             (tmp_path / "torn" / f"{name}.py").write_text(text)
-        monkeypatch.syspath_prepend(brought(tmp_path, "torn", ["torn = torn.config:Config"]))
+        monkeypatch.syspath_prepend(brought(tmp_path, "torn", [f"torn = torn.config:{called}"]))
 
     yield make
     for name in [name for name in sys.modules if name.split(".")[0] == "torn"]:
@@ -204,6 +210,26 @@ def test_what_a_package_lacks_is_told_with_its_name(torn, config, method, why):
     with pytest.raises(ConfigError) as caught:
         methods.build(methods.section("torn")())
     assert caught.value.where == "package torn 2.0" and "'torn'" in caught.value.what and why in caught.value.what
+
+
+@pytest.mark.parametrize(
+    "named", ["", '    name: Literal["other"] = "other"', '    name: Literal["torn", "other"] = "torn"']
+)
+def test_a_method_whose_options_have_another_name_is_refused(torn, named):
+    torn(CONFIG.replace('    name: Literal["torn"] = "torn"', named))
+    for asked in (schema, lambda: methods.section("torn")):
+        with pytest.raises(ConfigError, match=r'say name: Literal\["torn"\]') as caught:
+            asked()
+        assert caught.value.where == "package torn 2.0"
+
+
+@pytest.mark.parametrize("called", ["Config", "DataConfig", "FedITConfig"])
+def test_the_schema_has_options_whatever_their_class_is_called(torn, called):
+    """As another package's is, or a section's."""
+    torn(CONFIG.replace("class Config", f"class {called}").replace(' = "torn"', ""), called=called)
+    found = schema()
+    place = found["properties"]["method"]["discriminator"]["mapping"]["torn"].removeprefix("#/$defs/")
+    assert found["$defs"][place]["required"] == ["name"]
 
 
 def test_what_a_method_says_to_people_itself_is_left_to_it(torn):

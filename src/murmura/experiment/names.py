@@ -104,10 +104,11 @@ def named(name: str) -> Named:
     Raises:
         ConfigError: nothing is.
     """
-    known = {_plain(one): what for one, what in names().items()}
-    found = known.get(_plain(name))
+    known = names()
+    alike = (what for called, what in known.items() if _plain(called) == _plain(name))  # methods of Murmura are first
+    found = known.get(name) or next(alike, None)
     if found is None:
-        raise ConfigError(f"there is no method '{name}'", fix=nearest(name.lower(), [*names(), *presets()]))
+        raise ConfigError(f"there is no method '{name}'", fix=nearest(name.lower(), [*known, *presets()]))
     return found
 
 
