@@ -58,11 +58,21 @@ def test_answered_questions_are_the_same_each_time(tokenizer, tmp_path, monkeypa
     assert seen[0] == seen[1] == seen[2] and all(text.count("Question:") == 2 for text in seen[0])
 
 
+@pytest.mark.parametrize("lines", ["", "fewshot_config: {sampler: first_n}\n"])
+def test_more_answered_questions_than_a_task_has_are_refused_before_any_is_asked(tmp_path, lines):
+    """Of three questions two are left beside the one that is asked."""
+    _, path = write_tasks(tmp_path)
+    (tmp_path / "visits.yaml").write_text((tmp_path / "visits.yaml").read_text() + f"fewshot_split: test\n{lines}")
+    assert len(load([path], few_shot=2).questions) == 3
+    with pytest.raises(ConfigError, match=r"tasks: visits: .* asked with 3 answered ones before each .*--few-shot"):
+        load([path], few_shot=3)
+
+
 def test_feddca_s_medical_questions_are_mmlu_s_own_of_six_subjects(monkeypatch):
     def hub(path, name, **_):
-        rows = [{"question": f"{name} {k}", "choices": list("wxyz"), "answer": k} for k in range(3)]
+        rows = [{"question": f"{name} {k}", "choices": list("wxyz"), "answer": k % 4} for k in range(6)]
         assert path == "cais/mmlu"
-        return datasets.DatasetDict(test=datasets.Dataset.from_list(rows), dev=datasets.Dataset.from_list(rows[1:]))
+        return datasets.DatasetDict(test=datasets.Dataset.from_list(rows[:3]), dev=datasets.Dataset.from_list(rows[1:]))
 
     monkeypatch.setattr(datasets, "load_dataset", hub)
     only(monkeypatch, "mmlu/default")

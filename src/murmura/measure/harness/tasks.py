@@ -205,7 +205,7 @@ def load(
             name, tasks = _loaded(manager, spec)
             for task_name, task in tasks.items():
                 _require(task_name, task)
-                _set_few_shot(task, few_shot)
+                _set_few_shot(task_name, task, few_shot)
             found[name] = tasks
     return HarnessSet(found, limit, form)
 
@@ -265,10 +265,14 @@ def _loaded(manager: Any, spec: Any) -> tuple[str, dict[str, Any]]:
         for task in tasks.values():
             len(task.eval_docs)
     except Exception as error:  # of a library, a hub, or a file of somebody's own
-        first = (str(error) or type(error).__name__).strip().splitlines()[0]
         fix = "Its data come from the Hugging Face hub, or from files that its YAML names: see that they are there."
-        raise DataError(f"the task cannot be loaded ({first})", where=f"{WHERE}: {name}", fix=fix) from error
+        what = f"the task cannot be loaded ({_first_line(error)})"
+        raise DataError(what, where=f"{WHERE}: {name}", fix=fix) from error
     return name, tasks
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
 def _require(name: str, task: Any) -> None:
@@ -288,10 +292,19 @@ def _require(name: str, task: Any) -> None:
         raise ConfigError("the task draws answers at random, and here they are written greedily", where=where, fix=fix)
 
 
-def _set_few_shot(task: Any, few_shot: int | None) -> None:
-    """How many answered questions stand before each one."""
+def _set_few_shot(name: str, task: Any, few_shot: int | None) -> None:
+    """How many answered questions stand before each one. Whether there are so many is tried with the first one: the
+    harness finds out when a model is measured, which may be after all its training."""
     own = task.get_config("num_fewshot")
-    task.set_config(key="num_fewshot", value=(own or 0) if few_shot is None or own == 0 else few_shot)
+    count = (own or 0) if few_shot is None or own == 0 else few_shot
+    task.set_config(key="num_fewshot", value=count)
+    task.set_fewshot_seed(seed=_SEED)
+    try:
+        task.build_all_requests(limit=1)
+    except Exception as error:  # of a library, or a file of somebody's own
+        what = f"its questions cannot be asked with {count} answered ones before each ({_first_line(error)})"
+        fix = "Lower few_shot (--few-shot), or leave the task out."
+        raise ConfigError(what, where=f"{WHERE}: {name}", fix=fix) from error
 
 
 def _quietened() -> Callable[[], None]:
