@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 from shutil import rmtree
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,15 +18,18 @@ from murmura.audit.run import Options, audit
 from murmura.cli import app
 from murmura.errors import ConfigError
 from murmura.experiment.config import Experiment
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.inputs import inputs_of
 from murmura.experiment.names import named
 from murmura.experiment.run import run
 from murmura.experiment.schema import schema
 from murmura.experiment.starter import starter
+from murmura.experiment.validate import method_of
 from murmura.generation.scoring import CloseScores
 from murmura.measure.attacks import Passes
 from murmura.privacy import run_ledgers
 from murmura.report.run_facts import software
+from murmura.runs import names
 from murmura.runs.folder import RunFolder
 from murmura.runs.record import read
 from murmura.tasks import INSTRUCTION
@@ -118,6 +122,20 @@ def test_it_runs_as_fedavg_does_on_those_records(plugin, llama_folder, tmp_path,
     assert "halves 1.0 (method halves)" in told[0] and "halves" not in told[1]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_it_leaves_out_is_no_member_and_takes_no_steps(plugin, llama_folder, tmp_path, first):
+    write_data(tmp_path)
+    table = {"training": {"batch_size": 1}}
+    ours = experiment(tmp_path, llama_folder, {"name": "halves", "rounds": 1, "first": first}, **table)
+    records = [record("heart", k) for k in range(6)]
+    assert method_of(ours).members(SimpleNamespace(records=records), None) == records[first::2]
+    steps = [planned.steps for planned in dry_run(ours).rounds]
+    for site, count in (("heart", 6), ("skin", 3)):
+        write_lines(tmp_path / "sites" / f"{site}.jsonl", [record(site, k) for k in range(first, count, 2)])
+    halves = dry_run(experiment(tmp_path, llama_folder, {"rounds": 1}, **table))
+    assert steps == [planned.steps for planned in halves.rounds] and sum(steps) > 0
+
+
 def test_its_attack_is_tried_beside_those_of_an_audit(plugin, llama_folder, tmp_path):
     write_data(tmp_path)
     write_lines(tmp_path / "heldout.jsonl", [record("kidney", number) for number in range(4)])  # of two halves
@@ -125,7 +143,9 @@ def test_its_attack_is_tried_beside_those_of_an_audit(plugin, llama_folder, tmp_
     [model, *_] = audit(made.folder, Options(texts=0)).models
     found = {one.attack: one.auc for one in model.attacks}
     assert {"upper-half", "loss difference", MIN_K} <= found.keys()
-    assert found["upper-half"] != found["loss difference"]
+    lines = [json.loads(line) for line in (made.folder / names.AUDIT_SCORES).read_text().splitlines()]
+    own = [line for line in lines if {"record", "upper-half"} <= line.keys()]
+    assert own and all(line["upper-half"] > line["loss difference"] for line in own)  # of half of the tokens alone
     listed = CliRunner().invoke(app, ["methods"]).stdout
     assert "attack upper-half  [halves 1.0]" in listed and "halves  " in listed and "[halves 1.0] FedAvg" in listed
 
