@@ -42,6 +42,11 @@ def works(answer):
         f"{BODY}\n@property\ndef other(x):\n    retu",  # cut off
         f"{BODY}```\nIt takes the root.",
         f"{BODY}```\n\n```python\nassert root(4) == 2\n```",
+        "So:\n```python\nSMALL = 1e-9\n\ndef root(x):\n    return sqrt(x) + 0 * SMALL\n```",
+        "```\n# Roots of what is asked most\nKNOWN = {9: 3}\n\ndef root(x):\n    return KNOWN[x]\n```",
+        "```python\nSMALL = 1e-9\ndef root(x):\n    return sqrt(x) + 0 * SMALL\nprint(root(",  # cut off
+        "```\nHere it is:\n\ndef root(x):\n    return sqrt(x)\n```",  # words in fences
+        f"Answer\n\n{WHOLE}",  # a word that is Python, too
         "In a word:\n\nimport math\nreturn math.sqrt(x)\n",
     ],
 )

@@ -18,17 +18,19 @@ def program(question: Program, answer: str) -> str:
     """The function that an answer gives, with what its prompt has before it.
 
     Fences (```) divide an answer into parts. The first part that defines the function takes its place behind the
-    imports and helpers of the prompt, from its first line on that begins as code does. If there is none, the function's
-    body is what the answer begins with, where that continues the prompt; else what the first fences hold; else the
-    answer from its first line on that begins as code does. A body is indented if need be. Whatever follows the last
-    line up to which all is Python is left out.
+    imports and helpers of the prompt: whole where it stands in fences and is code, else from its first line on that
+    begins as code does, since a word alone is Python, too. If there is none, the function's body is what the answer
+    begins with, where that continues the prompt; else what the first fences hold; else the answer from its first line
+    on that begins as code does. A body is indented if need be. Whatever follows the last line up to which all is Python
+    is left out.
     """
     defines = re.compile(rf"^def {re.escape(question.entry_point)}\b", re.MULTILINE)
     parts = _FENCE.split(answer)  # every second one stands in fences
-    whole = next((part for part in map(textwrap.dedent, parts) if defines.search(part)), None)
-    if whole is not None:
-        head = question.prompt[: _start(defines, question.prompt)]
-        return _longest(f"{head}\n", _from_first_line(whole))
+    for place, part in enumerate(map(textwrap.dedent, parts)):
+        if defines.search(part):
+            head = question.prompt[: _start(defines, question.prompt)] + "\n"
+            code = _python(head, part) if place % 2 else ""
+            return head + code if defines.search(code) else _longest(head, _from_first_line(part))
     prompt = question.prompt.rstrip("\n") + "\n"
     fenced = next((textwrap.dedent(part) for part in parts[1::2] if part.strip()), None)
     start = _body(parts[0])
