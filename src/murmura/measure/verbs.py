@@ -114,7 +114,7 @@ class _Job:
 class Measuring(Verbs):
     """What the monitor asks of sites.
 
-    An ask that attacks may name a number of ``canaries``: so many of the site's records, the last ones, are no members.
+    An ask that attacks may name a number of ``canaries``: a site has so many, and they are no members.
 
     Args:
         task: the kind of record that the run is about.

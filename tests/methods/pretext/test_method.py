@@ -1,6 +1,7 @@
 """Whole runs of PrE-Text and its baselines."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import datasets
@@ -10,6 +11,7 @@ from murmura import methods
 from murmura.audit.subject import subject
 from murmura.data.records import Document
 from murmura.errors import BudgetError, ConfigError, DataError, RunError
+from murmura.experiment.forecast.dry_run import dry_run
 from murmura.experiment.run import run
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.wire.messages import Reply
@@ -302,14 +304,18 @@ def test_members_in_attacks_are_texts_that_take_part_and_no_canaries(make, monke
     )
     options = {"noise_multiplier": 0.0, "texts_per_site": 3}
     attacked = {"attacks": True, "attack_records": 40}
-    found = run(make(options, evaluation=attacked, audit={"canaries": 6, "candidates": 2}))
+    asked = make(options, evaluation=attacked, audit={"canaries": 6, "candidates": 2})
+    [note] = [note for note in dry_run(asked).notes if "say little" in note]
+    found = run(asked)
     what = subject(found.folder)
     planted = what.experiment.task.is_canary
     expected = {site: [text for text in own if not planted(Document(text))] for site, own in voted.items()}
     assert {site: len(own) for site, own in voted.items()} == dict.fromkeys(SITES, 3)
     assert expected == {site: [one.text for one in own] for site, own in what.members.items()} != voted
     told = found.rows[-1]["attacks"]["attack"]
-    assert told["members"] + told["others"] <= sum(map(len, what.members.values())) + len(what.others)
+    assert f"Attacks compare {told['members']} members with {told['others']} non-members, and choose" in note
+    compared = map(int, re.findall(r"\d+", note)[:3])  # members, others, and those that choose the strongest attack
+    assert sum(compared) == sum(map(len, what.members.values())) + len(what.others)
 
 
 @pytest.mark.usefixtures("no_page")
