@@ -1,5 +1,6 @@
 """Tasks of lm-evaluation-harness: found, checked, and what is told of them."""
 
+import random
 from pathlib import Path
 
 import datasets
@@ -66,6 +67,39 @@ def test_more_answered_questions_than_a_task_has_are_refused_before_any_is_asked
     assert len(load([path], few_shot=2).questions) == 3
     with pytest.raises(ConfigError, match=r"tasks: visits: .* asked with 3 answered ones before each .*--few-shot"):
         load([path], few_shot=3)
+
+
+@pytest.mark.parametrize("read", ["by_map", "whole"])
+def test_a_task_that_shuffles_has_the_same_questions_wherever_they_are_read(tmp_path, read):
+    """Options, as GPQA does, which a machine caches; or the questions themselves, which none does."""
+    found, states = [], []
+    for seed in (1, 2):
+        folder = tmp_path / f"machine-{seed}"
+        folder.mkdir()
+        path, _ = write_tasks(folder)
+        (folder / "reading.py").write_text(SHUFFLING)
+        (folder / "doses.yaml").write_text(
+            (folder / "doses.yaml").read_text() + f"process_docs: !function reading.{read}\n"
+        )
+        random.seed(seed)
+        np.random.seed(seed)
+        states.append((random.getstate(), np.random.get_state()[1].tolist()))
+        asked = load([path])
+        found += [[str(doc) for doc in asked.each["doses"].eval_docs] for _ in range(2)]
+        states.append((random.getstate(), np.random.get_state()[1].tolist()))
+    assert found[0] == found[1] == found[2] == found[3]
+    assert states[0] == states[1] and states[2] == states[3]
+
+
+SHUFFLING = """\
+import random
+
+def by_map(docs):
+    return docs.map(lambda doc: {"options": random.sample(doc["options"], 3)})
+
+def whole(docs):
+    return docs.shuffle()
+"""
 
 
 def test_feddca_s_medical_questions_are_mmlu_s_own_of_six_subjects(monkeypatch):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -261,14 +262,30 @@ def _beside(files: Any, folder: Path) -> Any:
 def _loaded(manager: Any, spec: Any) -> tuple[str, dict[str, Any]]:
     name = spec if isinstance(spec, str) else spec.get("group") or spec["task"]
     try:
-        tasks = manager.load([spec])["tasks"]
+        with _seeded():
+            tasks = manager.load([spec])["tasks"]
         for task in tasks.values():
+            if process := task.get_config("process_docs"):  # called anew for each look at the questions
+                task.set_config("process_docs", _seeded()(process))
             len(task.eval_docs)
     except Exception as error:  # of a library, a hub, or a file of somebody's own
         fix = "Its data come from the Hugging Face hub, or from files that its YAML names: see that they are there."
         what = f"the task cannot be loaded ({_first_line(error)})"
         raise DataError(what, where=f"{WHERE}: {name}", fix=fix) from error
     return name, tasks
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """With the numbers that the harness's own program draws first: some tasks shuffle options when these are read."""
+    state, numbers = random.getstate(), np.random.get_state()
+    random.seed(0)
+    np.random.seed(_SEED)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numbers)
 
 
 def _first_line(error: Exception) -> str:
