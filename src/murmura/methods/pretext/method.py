@@ -165,7 +165,7 @@ class Pretext(Method):
         return min(records, self.config.texts_per_site)
 
     def members(self, site: Site, stream: Stream) -> Sequence[Any]:
-        """Those by which anything can be learnt of a site: other texts of it never take part."""
+        """Those that may take part. With public seeds none does, and the same ones are attacked, for comparison."""
         if self.config.seeds == "private":
             return site.records
         from murmura.methods.pretext.ballots import taking_part
