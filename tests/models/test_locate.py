@@ -11,6 +11,7 @@ import pytest
 
 from murmura import atomic, models
 from murmura.errors import ModelError
+from murmura.experiment.skeleton import config_and_tokenizer
 from murmura.models import Alias, Wheel
 from murmura.models.wheel import from_wheel, keep
 
@@ -214,3 +215,9 @@ class TestHub:
     def test_its_refusal_is_told_in_one_line(self, hub):
         with pytest.raises(ModelError, match=r"hub nobody/else: 401 no such repository\n"):
             models.resolve("nobody/else")
+
+
+@pytest.mark.parametrize("find", [models.resolve, config_and_tokenizer])
+def test_the_home_of_a_user_that_there_is_not_holds_no_model(find):
+    with pytest.raises(ModelError, match="there is no model"):
+        find("~nobody-is-called-so/x")

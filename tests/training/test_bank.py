@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
 from transformers import DistilBertConfig, DistilBertForMaskedLM
 
@@ -130,6 +131,13 @@ def test_targets(llama, gpt2, bert):
     assert {name.rpartition(".")[2] for name in target_names(gpt2, ("all-linear",))} == {"c_attn", "c_proj", "c_fc"}
     assert "lm_head" not in target_names(llama, ("all-linear",))
     assert not any(name.startswith("cls") for name in target_names(bert, ("all-linear",)))
+
+
+def test_a_choice_of_pefts_may_be_a_pattern_of_whole_names(llama, monkeypatch):
+    """As for Gemma 4."""
+    pattern = r".*\.1\..*\.(q_proj|rotary_emb)"
+    monkeypatch.setitem(TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, "llama", pattern)
+    assert target_names(llama, ("default",)) == ["model.layers.1.self_attn.q_proj"]
 
 
 def test_an_output_head_of_another_name_is_one_too(tokenizer):

@@ -5,6 +5,7 @@ same. Of a federation its models are noted when it is made, so that sites and se
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -151,7 +152,7 @@ def _data(experiment: Experiment) -> Iterator[tuple[str, str, Path, list[Path]]]
     that the experiment was made with."""
     simulated = experiment.run.engine != DEPLOYED
     for option, name in experiment.sources():
-        place = Path(name).expanduser()
+        place = Path(os.path.expanduser(name))
         if place.exists() and (simulated or option not in ("data.train", "data.heldout")):
             root = place if place.is_dir() else place.parent
             yield option, name, root, _within(option, place, experiment.data.sites.ignore)

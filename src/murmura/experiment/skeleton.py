@@ -27,7 +27,7 @@ def config_and_tokenizer(name: str) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoTokenizer
 
     alias = models.ALIASES.get(name)
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     is_folder = (folder / "config.json").is_file() or name.startswith((".", "~", os.sep))
     if is_folder:
         source = str(models.resolve(name))

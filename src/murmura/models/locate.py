@@ -56,7 +56,7 @@ def locate(name: str) -> Located:
     """As `resolve`, with the origin. The order: local folder, our cache, the hub, a wheel."""
     if found := _here(name):
         return found
-    folder, alias, repository = Path(name).expanduser(), ALIASES.get(name), _repository(name)
+    folder, alias, repository = Path(os.path.expanduser(name)), ALIASES.get(name), _repository(name)
     tried = [f"folder {folder}: " + ("it holds no config.json" if folder.is_dir() else "no such folder")]
     try:
         snapshot = _from_hub(repository)
@@ -117,7 +117,7 @@ def _kept_by_hub(name: str) -> Path | None:
 
 def _here(name: str) -> Located | None:
     """A local folder or one in our cache, which need no fetching."""
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if (folder / "config.json").is_file():
         return Located(folder, f"folder {folder.resolve()}", str(folder.resolve()))
     if name.startswith((".", "~", os.sep)):

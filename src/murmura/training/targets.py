@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from torch import nn
@@ -41,6 +42,8 @@ def _targeted(model: nn.Module, targets: Sequence[str]) -> list[str]:
         if kind not in DEFAULTS:
             raise ModelError(f"PEFT has no default adapter targets for {kind} models", fix="Name them: lora.targets.")
         targets = DEFAULTS[kind]
+        if isinstance(targets, str):  # a pattern of whole names
+            return [name for name, one in model.named_modules() if re.fullmatch(targets, name) and _is_linear(one)]
     modules = dict(model.named_modules())
     found: dict[str, None] = {}
     for target in targets:

@@ -82,6 +82,19 @@ def test_what_a_run_has_sent_was_in_the_terms_and_no_larger(shared, make):
     assert found.bytes_up == adapter.bytes / adapter.messages
 
 
+def test_where_ranks_differ_an_owner_is_told_what_the_largest_takes(shared, tmp_path):
+    """Which one is the site's own hangs on its place among sites that it does not know."""
+
+    def told(**lora):
+        _, folders = shared(**lora)
+        found = {terms(folder).bytes_up for folder in folders.values()}
+        shutil.rmtree(tmp_path / "members")
+        return found
+
+    alike, unequal = told(), told(aggregation={"ranks": [1, 2, 1]}, lora={"rank": 2, "alpha": 4})
+    assert unequal == told(lora={"rank": 2, "alpha": 4}) and len(alike) == 1
+
+
 def test_bytes_of_a_secure_sum_are_those_over_all_sites(shared, make, tmp_path):
     _, folders = shared(**SECURE)
     small = terms(folders["heart"]).bytes_up

@@ -164,13 +164,15 @@ def _bytes_up(
     records: list[Any],
     sites: int | None,
 ) -> int | None:
-    """Most bytes that a round's answers to the method take."""
+    """Most bytes that a round's answers to the method take; where ranks differ, by the largest."""
     if model is None:
         return None
+    ranks = method.rule.ranks
+    before = [""] * ranks.index(max(ranks)) if ranks else []
     rounds = range(1, experiment.method.total_rounds + 1)
     cohorts = [[file.name] if method.asks(round) else [] for round in rounds]
     owned = {file.name: records}
-    found = foreseen_rounds(experiment, method, [file.name], cohorts, owned, model, public=0, federation=sites)
+    found = foreseen_rounds(experiment, method, [*before, file.name], cohorts, owned, model, 0, federation=sites)
     known = [one.bytes_up for one in found]
     return None if None in known else max(one for one in known if one is not None)
 
