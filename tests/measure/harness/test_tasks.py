@@ -124,6 +124,18 @@ def test_feddca_s_medical_questions_are_mmlu_s_own_of_six_subjects(monkeypatch):
     assert "college_biology 1\n" in told and told.count("Answer: ") == 2 and told.endswith("Answer:")
 
 
+def test_no_question_of_pubmedqa_stands_with_its_answer_before_itself(monkeypatch):
+    """All are of one split, the answered ones too."""
+    rows = [{"question": f"is it {k}", "context": {"contexts": ["so"]}, "final_decision": "yes"} for k in range(6)]
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda **_: datasets.DatasetDict(train=datasets.Dataset.from_list(rows))
+    )
+    only(monkeypatch, "pubmedqa")
+    [task] = load(["pubmedqa_labelled"], few_shot=5).each.values()
+    told = [task.fewshot_context(doc, num_fewshot=5) for doc in task.eval_docs]
+    assert all(text.count(row["question"]) == 1 for text, row in zip(told, rows, strict=True))
+
+
 def test_the_form_template_asks_in_the_runs_template(tokenizer, tmp_path, monkeypatch):
     bench, seen = make_workbench(tokenizer), []
     monkeypatch.setattr(
