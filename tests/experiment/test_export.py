@@ -295,6 +295,19 @@ def test_nothing_is_overwritten_unasked(folder, tmp_path):
         export(folder, made, "merged", overwrite=True)
     assert (made / "adapter_config.json").exists()
     (made / "mine.txt").unlink()
+    (made / "vocabulary-notes.md").write_text("keep")
+    (made / "model_before.safetensors").write_text("keep")
+    for name in ("tokenizer_experiments", "vocab.json"):
+        (made / name).mkdir()
+    mine = r"model_before\.safetensors, tokenizer_experiments, vocab\.json and vocabulary-notes\.md"
+    with pytest.raises(CheckpointError, match=f"would remove {mine}, which"):
+        export(folder, made, "merged", overwrite=True)
+    for name in ("vocabulary-notes.md", "model_before.safetensors"):
+        assert (made / name).read_text() == "keep"
+        (made / name).unlink()
+    for name in ("tokenizer_experiments", "vocab.json"):
+        (made / name).rmdir()
+    (made / "additional_chat_templates").mkdir()
     assert (export(folder, made, "merged", overwrite=True) / "model.safetensors").is_file()
     assert not (made / "adapter_config.json").exists()
     with pytest.raises(CheckpointError, match="no such run folder"):

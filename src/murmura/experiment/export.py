@@ -40,14 +40,20 @@ GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 GGUF = "model.gguf"
 _WRITTEN = ("adapter_config.json", "config.json", GGUF)
 """One of these is in every folder that is written here."""
-_WEIGHTS = ("adapter_model.safetensors", "model*.safetensors", "model.safetensors.index.json", "generation_config.json")
+_WEIGHTS = (
+    *("adapter_model.safetensors", "model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
+    "generation_config.json",
+)
 _TOKENIZER = (
-    *("tokenizer*", "*.tokenizer", "vocab*", "*_vocab.json", "merges.txt", "dict.txt", "*.codes", "*.model"),
-    *("special_tokens_map.json", "added_tokens.json", "chat_template.*", "additional_chat_templates"),
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model.*", "*.model", "*.tokenizer", "merges.txt"),
+    *("vocab.json", "vocab.txt", "vocab-???.json", "*_vocab.json", "dict.txt", "*.codes"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template.*"),
     *("emoji.json", "normalizer.json", "byte_maps.json", "word_*.json"),
 )
 _OURS = (CARD, NOT_FOR_RELEASE, *_WRITTEN, *_WEIGHTS, *_TOKENIZER)
 """What exports consist of, as patterns; what a tokenizer's files are called depends on its kind."""
+_FOLDER = "additional_chat_templates"
+"""The only folder that a tokenizer may have."""
 _UNQUANTISED = (
     "The adapter was trained beside a base model that was quantised ({}), and is merged into the weights as they were "
     "before: the figures below are of the quantised model, and this one answers a little otherwise."
@@ -153,10 +159,13 @@ def _require_replaceable(out: Path, overwrite: bool) -> None:
     if not exported:
         what = "--overwrite replaces what was exported before, and this was not"
         raise CheckpointError(what, where=where, fix="Give another --out.")
-    names = sorted(path.name for path in out.iterdir())
-    if others := [name for name in names if not any(fnmatchcase(name, ours) for ours in _OURS)]:
+    if others := sorted(path.name for path in out.iterdir() if not _is_ours(path)):
         what = f"--overwrite would remove {listing(others)}, which no export has written"
         raise CheckpointError(what, where=where, fix="Move it away, or give another --out.")
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name == _FOLDER if path.is_dir() else any(fnmatchcase(path.name, ours) for ours in _OURS)
 
 
 def _source(experiment: Experiment, folder: RunFolder, form: Form, site: str | None) -> Path:
