@@ -32,7 +32,12 @@ def test_a_processor_takes_the_same_whatever_the_model():
 
 @pytest.mark.parametrize(
     ("model", "memory", "tokens"),
-    [(SMALL, 2**37, 16_384), (LARGE, 2**37, 2**34 // (2 * 32 * (8 * 4096 + 3 * 14336))), (LARGE, 2**30, 256)],
+    [
+        (SMALL, 2**37, 16_384),
+        (LARGE, 2**37, 2**34 // (2 * 32 * (8 * 4096 + 3 * 14336))),
+        (config(32, 4096, [14336, 7168] * 16), 2**37, 2**34 // (2 * 32 * (8 * 4096 + 3 * 14336))),  # as Gemma 3n
+        (LARGE, 2**30, 256),
+    ],
 )
 def test_on_a_gpu_an_eighth_of_its_memory_is_for_a_pass(monkeypatch, model, memory, tokens):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -33,7 +34,17 @@ def tokens_per_pass(asked: TokensPerPass, config: Any, device: torch.device | st
         return _CPU_SHALLOW if 2 * below >= text.num_hidden_layers else _CPU
     if not torch.cuda.is_available():
         return _GPU
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    each = _BYTES * (text.num_hidden_layers - below) * (8 * text.hidden_size + 3 * inner)
+    each = _BYTES * (text.num_hidden_layers - below) * (8 * text.hidden_size + 3 * inner_width(text))
     room = torch.cuda.get_device_properties(place).total_memory // _SHARE
     return int(max(min(room // each, _GPU), _CPU))
+
+
+def inner_width(text: Any) -> int:
+    """How wide a layer is inside, by the config of the part that reads; where layers differ, the widest."""
+    widths = [getattr(layer, "intermediate_size", None) or 4 * text.hidden_size for layer in layer_configs(text)]
+    return int(max(max(width) if isinstance(width, Sequence) else width for width in widths))
+
+
+def layer_configs(text: Any) -> Sequence[Any]:
+    """A config for each layer: where layers differ, transformers refuses to read of the whole what they differ in."""
+    return getattr(text, "per_layer_config", None) or [text]

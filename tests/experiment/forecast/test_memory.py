@@ -1,4 +1,6 @@
-"""What a dry run counts of the states that are kept."""
+"""What a dry run counts of memory: what passes keep, and the states that are kept."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -43,3 +45,25 @@ def test_hidden_states_are_counted_as_often_as_records_are_read(tmp_path, deep_f
     assert counted(1000)[:2] == (whole, 1000)
     assert counted(0)[:2] == (0, 0)
     assert counted(2**30, "all")[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "inner", "keys"),
+    [
+        ("llama", 4096, 11008, 2 * 32 * 32 * 128),
+        ("mamba", 768, 1536, 0),  # no attention
+        ("mamba2", 4096, 4 * 4096, 0),  # nor an inner width that its config names
+        ("gemma3n_text", 2048, 16384, 2 * 35 * 2 * 256),  # an inner width for each layer
+        ("gemma4_text", 2304, 9216, 2 * 30 * 4 * 512),  # keys of two widths
+    ],
+)
+def test_every_architecture_has_keys_and_widths_that_are_counted(tmp_path, llama_folder, kind, width, inner, keys):
+    from transformers import AutoConfig
+
+    experiment = small.experiment(
+        tmp_path, llama_folder, run={"decode_rows": 10**6}, model={"device": "cpu", "dtype": "float32"}
+    )
+    seen = model_spec(experiment, fetch=False)
+    passing = peak(experiment, replace(seen, config=AutoConfig.for_model(kind)), 1).passing
+    written = 10**6 * 128 * (keys + (8 * width + 3 * inner) // 2) * 4
+    assert passing == int(written * 1.4 + seen.parameters * 4)  # 1.4 is the allocator's; a copy of the base lies beside

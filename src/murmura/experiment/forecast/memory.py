@@ -15,7 +15,7 @@ from murmura.experiment.validate import method_of
 from murmura.precision import in_bfloat16
 from murmura.resources import Side
 from murmura.training.adapter import MAGNITUDE
-from murmura.training.passes import tokens_per_pass
+from murmura.training.passes import inner_width, layer_configs, tokens_per_pass
 from murmura.units import FLOAT32
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
@@ -146,11 +146,16 @@ def _processes(experiment: Experiment) -> int:
     return 1 + math.ceil(count_workers(experiment, gpus) / max(gpus, 1))
 
 
-def _shape(config: Any) -> tuple[int, int, int, int]:
-    """Width, inner width, layers, and width of all keys of one token."""
-    width, layers = int(config.hidden_size), int(config.num_hidden_layers)
-    inner = int(getattr(config, "intermediate_size", None) or 4 * width)
-    attention = int(config.num_attention_heads)
-    keys = int(getattr(config, "num_key_value_heads", None) or attention)
-    head = int(getattr(config, "head_dim", None) or width // attention)
-    return width, inner, layers, keys * head
+def _shape(text: Any) -> tuple[int, int, int, int]:
+    """Width, inner width, layers, and width of all keys of one token, in the layer where it is largest."""
+    keys = max(_keys(layer) for layer in layer_configs(text))
+    return int(text.hidden_size), inner_width(text), int(text.num_hidden_layers), keys
+
+
+def _keys(layer: Any) -> int:
+    """Width of all keys of one token; 0 without attention."""
+    attention = int(getattr(layer, "num_attention_heads", None) or 0)
+    if not attention:
+        return 0
+    keys = int(getattr(layer, "num_key_value_heads", None) or attention)
+    return keys * int(getattr(layer, "head_dim", None) or layer.hidden_size // attention)
