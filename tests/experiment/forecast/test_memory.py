@@ -1,11 +1,15 @@
 """What a dry run counts of memory: what passes keep, and the states that are kept."""
 
+import gc
 from dataclasses import replace
 
 import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from murmura.experiment.forecast.memory import peak, states
 from murmura.experiment.model_spec import model_spec
+from murmura.experiment.run import run
 from tests.experiment import small
 from tests.experiment.small import METHODS
 
@@ -67,3 +71,32 @@ def test_every_architecture_has_keys_and_widths_that_are_counted(tmp_path, llama
     passing = peak(experiment, replace(seen, config=AutoConfig.for_model(kind)), 1).passing
     written = 10**6 * 128 * (keys + (8 * width + 3 * inner) // 2) * 4
     assert passing == int(written * 1.4 + seen.parameters * 4)  # 1.4 is the allocator's; a copy of the base lies beside
+
+
+def tensors():
+    """All that Python knows of."""
+    gc.collect()
+    return [found for found in gc.get_objects() if isinstance(found, torch.Tensor) and found.device.type == "cpu"]
+
+
+@pytest.mark.usefixtures("no_page")
+def test_copies_of_a_model_that_trains_whole_are_counted(tmp_path, llama_folder):
+    small.write_data(tmp_path)
+    whole = {"trainable": "all", "device": "cpu"}
+    experiment = small.experiment(tmp_path, llama_folder, model=whole, evaluation={"uploads": 0})
+    seen = model_spec(experiment, fetch=False)
+    memory, _ = peak(experiment, seen, 2), seen.bank  # what is loaded once, the tests keep: not in what the run adds
+    before, lying = tensors(), []
+    others = {found.untyped_storage().data_ptr() for found in before}
+
+    def look(*_):
+        storages = {one.data_ptr(): one.nbytes() for one in (found.untyped_storage() for found in tensors())}
+        lying.append(sum(size for place, size in storages.items() if place not in others))
+
+    hook = register_optimizer_step_post_hook(look)
+    try:
+        run(experiment)
+    finally:
+        hook.remove()
+    step = 2 * memory.adapters // memory.copies  # what AdamW takes in passing lies nowhere after a step
+    assert max(lying) == pytest.approx(memory.base + memory.adapters - step, rel=0.05)

@@ -42,6 +42,13 @@ def test_the_figures_are_there(make):
     assert "Not known" not in text and text.count("To be noted") == 1
 
 
+def test_where_all_of_the_model_trains_none_of_it_is_said_to_be_frozen(make):
+    found = [shown(dry_run(make(model={"trainable": "all", "device": device}))) for device in ("cpu", "cuda")]
+    texts = [" ".join(text.split()) for text in found]
+    assert ["frozen base" in text for text in texts] == [False, False]
+    assert ["other copies of the model" in text for text in texts] == [True, False]
+
+
 def test_texts_that_need_no_template_are_said_to_be_as_they_are(make, tmp_path):
     for name in ("train", "heldout"):
         write_lines(tmp_path / f"{name}.jsonl", [{"text": f"{name} note {place} on hives"} for place in range(4)])

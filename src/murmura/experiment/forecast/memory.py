@@ -20,6 +20,10 @@ from murmura.units import FLOAT32
 
 _LIBRARIES = 500_000_000  # bytes that Python, torch and transformers take before any model, on a CPU
 _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocator, measured with SmolLM2-135M
+_WHOLE = 7
+"""Models that lie on a CPU beside one that trains whole, its gradient and its moments: as it was loaded, the server's,
+what a site has trained, all sites' sum in float64 (two), and what a step of AdamW takes in passing (two). With 114 M
+parameters a process took between 9 and 12 in all, by method."""
 _LOGITS_AT_ONCE = 1024  # positions; see training.head
 _FLOAT64, _BFLOAT16 = 8, 2  # bytes
 
@@ -30,7 +34,7 @@ class Memory:
 
     Args:
         libraries: the process itself; 0 on a GPU, where it is elsewhere.
-        base: the frozen model.
+        base: the frozen model; where all of it trains, what lies of it beside the slot.
         slots: of adapters in the bank.
         adapters: the bank, with gradients and what the optimiser remembers.
         copies: numbers kept of each trainable parameter: itself, its gradient, the optimiser's moments.
@@ -92,9 +96,10 @@ def peak(
     cast = model.parameters * _BFLOAT16 if number < model.element_bytes else 0
     on_gpu, processes = model.device_name.startswith("cuda"), _processes(experiment)
     lost = 1.0 if on_gpu else _LOST
+    beside = 0 if on_gpu or experiment.model.trainable == "adapter" else _WHOLE * model.trainable * FLOAT32
     return Memory(
         libraries=0 if on_gpu else _LIBRARIES,
-        base=model.base_bytes,
+        base=model.base_bytes + beside,
         slots=slots,
         adapters=slots * model.trainable * FLOAT32 * copies,
         copies=copies,

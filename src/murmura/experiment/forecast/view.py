@@ -177,9 +177,10 @@ def _memory(dry_run: DryRun) -> str:
     if memory is None or dry_run.model is None:
         return DASH
     per_slot = "weights, gradients" + (" and the optimiser's moments" if memory.copies > 2 else "")
+    base = "frozen base" if dry_run.model.base_bytes else "other copies of the model"
     parts = [
         *([f"{size(memory.libraries)} Python and libraries"] if memory.libraries else []),
-        f"{size(memory.base)} frozen base",
+        *([f"{size(memory.base)} {base}"] if memory.base else []),
         f"{size(memory.adapters)} for {memory.slots} at a time ({per_slot})",
         f"{size(memory.passing)} activations or keys and values",
         *([f"{size(memory.states)} hidden states of records (run.cache_bytes)"] if memory.states else []),
