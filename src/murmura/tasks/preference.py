@@ -76,6 +76,7 @@ class PreferenceTask(Task):
 
     kind: ClassVar[Kind] = "preference"
     is_text = False
+    sequences = 2
     answers = True
     whole = "a prompt and its two answers"
     per = "per pair"

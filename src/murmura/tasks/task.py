@@ -28,6 +28,7 @@ class Task(ABC):
         writes: whether a record has a response for a model to write.
         answers: whether what is trained on it answers instructions.
         is_text: whether attacks read a record's own tokens, and not labels.
+        sequences: of tokens in a record, which go through the model together.
         masked: whether a masked model can be trained on it too.
         whole: the part of a record that is never shortened, for the report.
         per: what a loss is averaged over, for the report.
@@ -39,6 +40,7 @@ class Task(ABC):
     writes: ClassVar[bool] = False
     answers: ClassVar[bool] = False
     is_text: ClassVar[bool] = True
+    sequences: ClassVar[int] = 1
     masked: ClassVar[bool] = False
     whole: ClassVar[str]
     per: ClassVar[str]

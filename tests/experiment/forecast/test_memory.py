@@ -73,6 +73,20 @@ def test_every_architecture_has_keys_and_widths_that_are_counted(tmp_path, llama
     assert passing == int(written * 1.4 + seen.parameters * 4)  # 1.4 is the allocator's; a copy of the base lies beside
 
 
+def test_a_preference_is_two_sequences(tmp_path, deep_folder):
+    def counted(kind, **training):
+        last = {"lora": {"layers": "last 1"}, "run": {"decode_rows": 1}, "training": training}
+        experiment = small.experiment(tmp_path, deep_folder, **last)
+        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"kind": kind})})
+        found = peak(experiment, model_spec(experiment, fetch=False), 1, (), RECORDS)
+        return found.states, found.passing
+
+    one, two = (counted(kind, batch_size=1, tokens_per_pass=1024) for kind in ("instruction", "preference"))
+    assert two[0] == 2 * one[0]
+    assert two == counted("preference", batch_size=1, tokens_per_pass=1)  # a pair is never parted
+    assert two[1] == pytest.approx(2 * one[1], rel=0.01)
+
+
 def tensors():
     """All that Python knows of."""
     gc.collect()

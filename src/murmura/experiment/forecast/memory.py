@@ -83,7 +83,8 @@ def peak(
     kept = 8 * width + 3 * inner
     per_pass = tokens_per_pass(training.tokens_per_pass, model.config, model.device_name, model.below)
     number = _BFLOAT16 if in_bfloat16(training.precision, model.device_name) else model.element_bytes
-    tokens = max(length, min(per_pass, slots * training.batch_size * length))
+    each = experiment.task.sequences * length
+    tokens = max(each, min(per_pass, slots * training.batch_size * each))
     turned = tokens * sum(tensor.numel() for name, tensor in model.state.items() if name.endswith(MAGNITUDE)) * FLOAT32
     train = (
         tokens * (layers - model.below) * kept * number
@@ -117,7 +118,8 @@ def states(experiment: Experiment, model: ModelSpec, records: int) -> int:
         return 0
     width = int(model.config.get_text_config().hidden_size)
     patterns = len(getattr(experiment.method, "patterns", ())) or 1
-    return patterns * records * experiment.data.max_length * width * model.element_bytes
+    each = patterns * experiment.task.sequences * experiment.data.max_length
+    return records * each * width * model.element_bytes
 
 
 def _answers(experiment: Experiment) -> int:
