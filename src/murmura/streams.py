@@ -34,6 +34,7 @@ class Stream:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
     def python(self) -> random.Random:
+        """Python's generator for this place, new each time; so with ``numpy`` and ``torch``."""
         return random.Random(self.integer())
 
     def numpy(self) -> np.random.Generator:
