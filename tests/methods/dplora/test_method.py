@@ -527,15 +527,3 @@ def test_a_method_that_goes_further_keeps_no_epsilon_for_what_none_covers():
     method.spends = Cost(epsilon=0.1)
     assert method.guarantee(SIZES, CLIPPED) is not None
     assert Peeking(DPLoRAConfig(name="dplora", noise_multiplier=0.0)).guarantee(SIZES, CLIPPED) is None
-
-
-def test_a_method_that_goes_further_and_gives_up_the_promise_runs_and_tells_of_none(tokenizer, tmp_path):
-    class Unpromising(Peeking):
-        protects = None
-
-    method = Unpromising(DPLoRAConfig(name="dplora", rounds=2, noise_multiplier=1.0))
-    world = lead(tokenizer, method, tmp_path, training=CLIPPED)
-    assert world.server.promised is None and not any(row.get("privacy") for row in world.server.rows)
-    declared = method.releases("train_private")
-    assert declared.keys() == {"adapter"} and declared["adapter"].protection is None
-    assert "nothing is promised" in declared["adapter"].note and method.answers("train_private") is None

@@ -59,7 +59,7 @@ class DPLoRA(VanillaFL):
         c = self.config
         strength = f"σ={c.noise_multiplier:g}" if c.epsilon is None else f"ε={c.epsilon:g}"
         paper = " (paper)" if c.epsilon is None and c.preset == "paper" else ""
-        told = self.protects and not self.rule.config.secure
+        told = c.private and not self.rule.config.secure
         noisy = c.private and c.noise_on == "weights"
         scaffold = "the change of a control variate would leave the site too, and the guarantee is for one upload"
         combines = Combines(
@@ -83,7 +83,7 @@ class DPLoRA(VanillaFL):
     @property
     def _tells_apart(self) -> bool:
         """Whether sites tell their ε apart from what they send, since that leaves in a secure sum."""
-        return self.protects is not None and self.rule.config.secure is not None
+        return self.config.private and self.rule.config.secure is not None
 
     def forecast(self, part: SitePart) -> Forecast:
         return replace(super().forecast(part), steps=part.steps(len(part.records), part.public))
@@ -102,13 +102,12 @@ class DPLoRA(VanillaFL):
         declared = super().releases(name)
         if name == "train_private" and self._tells_apart:
             del declared["privacy"]
-        if name != "train_private" or self.protects:
+        if name != "train_private" or self.config.private:
             return declared
-        note = f"clipped, but {'nothing is promised' if self.config.private else 'no noise was added'}"
-        return {"adapter": replace(declared["adapter"], protection=None, note=note)}
+        return {"adapter": replace(declared["adapter"], protection=None, note="clipped, but no noise was added")}
 
     def answers(self, name: str) -> int | None:
-        return self.config.rounds if name == "train_private" and self.protects else None
+        return self.config.rounds if name == "train_private" and self.config.private else None
 
     def is_free(self, name: str) -> bool:
         return name == _TELL or super().is_free(name)  # it follows from the ledger, which is about numbers alone
@@ -119,12 +118,12 @@ class DPLoRA(VanillaFL):
         return Cost(guarantee.plan(self.config, training, records), steps_of(records, training))
 
     def lead(self, server: Server, fleet: Fleet) -> None:
-        if self.protects:
+        if self.config.private:
             server.journal(REPORTED, ReportedEpsilons)  # refused now, if at all
         super().lead(server, fleet)
 
     def average(self, server: Server, fleet: Fleet, cohort: Sequence[str], *args: Any, **options: Any) -> None:
-        if self.protects:
+        if self.config.private:
             guarantee.asked(server, self.config, cohort)
         self._summed = frozenset[str]()
         super().average(server, fleet, cohort, *args, **options)
@@ -138,7 +137,7 @@ class DPLoRA(VanillaFL):
         self._summed = frozenset(sites)
 
     def hear(self, server: Server, reply: Reply) -> None:
-        if self.protects and not self._tells_apart:
+        if self.config.private and not self._tells_apart:
             guarantee.note(server, self.config, reply.site, reply.fields.get("privacy"))
 
     # ---- at the sites --------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ class DPLoRA(VanillaFL):
         replies = []
         for site, guard, upload in zip(cohort.sites, guards, uploads, strict=True):
             fields: Payload = {"adapter": upload}
-            if self.protects and not self._tells_apart:
+            if self.config.private and not self._tells_apart:
                 fields["privacy"] = guard.told()
             replies.append(Reply(site.name, fields))
         return replies

@@ -105,8 +105,8 @@ class SiteLevel(Method):
         declared = super().releases(name)
         if name == "train_clipped" and not self.config.unclipped_is_sent:
             del declared["unclipped"]
-        if name == "train_clipped" and not self.protects:
-            note = f"clipped, but {'nothing is promised' if self.config.private else 'no noise is added to the sum'}"
+        if name == "train_clipped" and not self.config.private:
+            note = "clipped, but no noise is added to the sum"
             return {field: replace(one, protection=None, note=note) for field, one in declared.items()}
         trust = _TRUSTED_SUM if self.rule.config.secure else _TRUST
         return {field: replace(one, note=f"{trust} {one.note}".strip()) for field, one in declared.items()}
