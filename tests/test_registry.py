@@ -77,8 +77,11 @@ def test_the_sites_of_an_engine_that_a_package_brings_are_simulated(llama_folder
 
 
 def test_a_name_that_is_nearly_a_method_s_takes_nothing_from_it(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(brought(tmp_path, "elsewhere", ["dp-lora = elsewhere:Config"]))
+    monkeypatch.syspath_prepend(
+        brought(tmp_path, "elsewhere", ["dp-lora = elsewhere:Config", "fed-prox = elsewhere:Config"])
+    )
     assert [named(name).method for name in ("dplora", "DPLoRA", "dp-lora")] == ["dplora", "dplora", "dp-lora"]
+    assert [named(name).method for name in ("fedprox", "FedProx", "fed-prox")] == ["fedit", "fedit", "fed-prox"]
 
 
 def test_its_options_are_not_told_in_words_of_others_that_are_called_alike(plugin, monkeypatch):

@@ -221,3 +221,9 @@ class TestHub:
 def test_the_home_of_a_user_that_there_is_not_holds_no_model(find):
     with pytest.raises(ModelError, match="there is no model"):
         find("~nobody-is-called-so/x")
+
+
+def test_a_cache_at_the_home_of_a_user_that_there_is_not_is_told(monkeypatch):
+    monkeypatch.setenv("MURMURA_CACHE", "~nobody-is-called-so/x")
+    with pytest.raises(ModelError, match=r"^~nobody-is-called-so/x: .*Set MURMURA_CACHE"):
+        models.resolve("smollm2-135m")

@@ -105,8 +105,9 @@ def named(name: str) -> Named:
         ConfigError: nothing is.
     """
     known = names()
-    alike = (what for called, what in known.items() if _plain(called) == _plain(name))  # methods of Murmura are first
-    found = known.get(name) or next(alike, None)
+    brought = methods.METHODS.keys() - methods.METHODS.builtin.keys()  # take no name from what is Murmura's
+    alike = sorted((one for one in known if _plain(one) == _plain(name)), key=brought.__contains__)
+    found = known.get(name) or (known[alike[0]] if alike else None)
     if found is None:
         raise ConfigError(f"there is no method '{name}'", fix=nearest(name.lower(), [*known, *presets()]))
     return found

@@ -176,8 +176,17 @@ def place_of(name: str, wheel: Wheel) -> Path:
 
 
 def cache_root() -> Path:
-    """Our cache: $MURMURA_CACHE, else ~/.cache/murmura."""
-    return Path(os.environ.get("MURMURA_CACHE") or "~/.cache/murmura").expanduser()
+    """Our cache: $MURMURA_CACHE, else ~/.cache/murmura.
+
+    Raises:
+        ModelError: there is no such user, or ours has no home, as in some containers.
+    """
+    named = os.environ.get("MURMURA_CACHE") or "~/.cache/murmura"
+    try:
+        return Path(named).expanduser()
+    except RuntimeError as error:
+        what = "the folder of the cache is not to be found"
+        raise ModelError(what, where=named, fix="Set MURMURA_CACHE to a folder.") from error
 
 
 def holds_model(folder: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from murmura.errors import PrivacyError
 from murmura.privacy.parts import Unit
 from murmura.privacy.plan import PrivacyPlan
 from murmura.units import bound
@@ -71,3 +72,20 @@ class Cost:
     def times(self, answers: int) -> Cost:
         """Of so many answers: plans compose, and so do ε with δ = 0, which add up."""
         return Cost(self.plan, answers * self.steps, answers * self.epsilon)
+
+
+def require_promise(private: bool) -> None:
+    """Of a method that protects nothing: whoever reads a ledger of noise adds it up to an ε, which would not be one of
+    all that such a method sends.
+
+    Args:
+        private: whether it draws noise.
+
+    Raises:
+        PrivacyError: it does.
+    """
+    if private:
+        fix = (
+            "Set method.noise_multiplier = 0, or have the method promise (`protects`) what holds for all that it sends."
+        )
+        raise PrivacyError("noise is drawn by a method that promises nothing", where="method", fix=fix)

@@ -8,7 +8,7 @@ import torch
 from murmura.aggregation.choosing import rule
 from murmura.aggregation.config import AggregationConfig
 from murmura.aggregation.mean import too_long
-from murmura.errors import CheckpointError, ConfigError, RefusedError, RunError
+from murmura.errors import CheckpointError, ConfigError, PrivacyError, RefusedError, RunError
 from murmura.federation.engines.local import LocalEngine
 from murmura.federation.server.checkpoint import latest
 from murmura.federation.site.cohort import Cohort
@@ -527,3 +527,17 @@ def test_a_method_that_goes_further_keeps_no_epsilon_for_what_none_covers():
     method.spends = Cost(epsilon=0.1)
     assert method.guarantee(SIZES, CLIPPED) is not None
     assert Peeking(DPLoRAConfig(name="dplora", noise_multiplier=0.0)).guarantee(SIZES, CLIPPED) is None
+
+
+@pytest.mark.parametrize("name", ["dplora", "dpfedavg", "dpftrl"])
+def test_a_method_that_gives_up_the_promise_draws_no_noise(name):
+    """Ledgers of noise add up to an ε, for whoever reads them, of which the method says that it does not hold."""
+    by_name = {"dplora": {}, "dpfedavg": {"clip_norm": 1.0}, "dpftrl": {"clip_norm": 1.0}}[name]
+
+    def unpromising(noise):
+        config = parse_config({"name": name, "rounds": 2, "noise_multiplier": noise, **by_name}, "my.toml")
+        return type("Mine", (type(build(config)),), {"protects": None})(config)
+
+    with pytest.raises(PrivacyError, match="by a method that promises nothing"):
+        unpromising(1.0).guarantee(SIZES, CLIPPED)
+    assert unpromising(0.0).guarantee(SIZES, CLIPPED) is None

@@ -14,7 +14,7 @@ from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.clipping import AdaptiveSiteClipping, SiteClipping
 from murmura.privacy.entropy import Entropy
-from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.guarantee import Guarantee, require_promise
 from murmura.privacy.journal import Journal
 from murmura.privacy.ledger import Spent
 from murmura.privacy.mechanisms.gaussian import GaussianNoise
@@ -129,7 +129,10 @@ class DPFedAvg(SiteLevel):
         return ProductSpace({name: tensor for name, tensor in start.items() if name not in change})
 
     def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
-        return Guarantee.of(plan(self.config, len(records)), self.config.accountant) if self.protects else None
+        if not self.protects:
+            require_promise(self.config.private)
+            return None
+        return Guarantee.of(plan(self.config, len(records)), self.config.accountant)
 
     def kept(self) -> int:
         return int(self.config.momentum > 0)

@@ -11,7 +11,7 @@ from murmura.methods.site_level.account import Account, with_noise
 from murmura.methods.site_level.method import SiteLevel
 from murmura.privacy.clipping import SiteClipping
 from murmura.privacy.entropy import Entropy
-from murmura.privacy.guarantee import Guarantee
+from murmura.privacy.guarantee import Guarantee, require_promise
 from murmura.privacy.ledger import Spent
 from murmura.privacy.mechanisms.banded import BandedNoise
 from murmura.privacy.mechanisms.noise import Noise
@@ -89,7 +89,10 @@ class DPFTRL(SiteLevel):
         return f"DP-FTRL {self.config.strength}" + (", banded noise" if self.config.noise.kind == "banded" else "")
 
     def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
-        return Guarantee.of(plan(self.config, len(records)), self.config.accountant) if self.protects else None
+        if not self.protects:
+            require_promise(self.config.private)
+            return None
+        return Guarantee.of(plan(self.config, len(records)), self.config.accountant)
 
     def kept(self) -> int:
         noise = self.config.noise

@@ -16,7 +16,7 @@ from murmura.methods.dplora import guarantee
 from murmura.methods.dplora.baselines import VanillaFL
 from murmura.methods.dplora.config import DPLoRAConfig
 from murmura.privacy.entropy import Entropy, OSEntropy, SeededEntropy
-from murmura.privacy.guarantee import Cost, Guarantee, Unit
+from murmura.privacy.guarantee import Cost, Guarantee, Unit, require_promise
 from murmura.privacy.reported import ReportedEpsilons
 from murmura.runs.names import REPORTED
 from murmura.training.adapter import State, beside
@@ -90,6 +90,7 @@ class DPLoRA(VanillaFL):
 
     def guarantee(self, records: Sequence[int], training: LocalTraining) -> Guarantee | None:
         if not self.protects:
+            require_promise(self.config.private)
             return None
         for name in {*self.verbs()} - {"train_private", _TELL}:  # of a method that goes further than this one
             if not self.is_free(name) and self.cost(name, max(records), training) is None:
