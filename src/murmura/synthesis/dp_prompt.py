@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -83,8 +82,9 @@ def paraphrased(
         raise PrivacyError("paraphrases whose tokens are drawn from a known seed protect nothing", fix=fix)
     if len(runtime.tokenizer) > VOCABULARY // 2:  # a model's logits may be more than its tokenizer's tokens
         raise PrivacyError(f"ε is for models of {VOCABULARY // 2} tokens at most", fix="Name another paraphraser.")
-    fitting = partial(_fitting, runtime, Wording(runtime.tokenizer), how.tokens)
-    prompts = [list(map(fitting, documents)) for documents in sites]
+    wording = Wording(runtime.tokenizer)
+    room = _room(runtime, wording, how.tokens)
+    prompts = [[_fitting(runtime, wording, document, room) for document in documents] for documents in sites]
     found = []
     with bar("paraphrase", sum(map(len, prompts))) as progress, runtime.writing():
         for own in prompts:
@@ -107,13 +107,18 @@ def _written(runtime: ModelRuntime, prompts: list[list[int]], how: DPPrompt, ent
     return [" ".join(unbroken(one.text, one.finished).split()) for one in completions]
 
 
-def _fitting(runtime: ModelRuntime, wording: Wording, written: int, document: str) -> list[int]:
-    """A prompt that leaves room for so many tokens, with as much of the document's beginning as fits."""
-    tokenizer = runtime.tokenizer
+def _room(runtime: ModelRuntime, wording: Wording, written: int) -> int:
+    """Most tokens of a prompt that leaves room for so many."""
     room = sys.maxsize if runtime.context is None else runtime.context - written
     if len(runtime.prompt_ids(wording.prompt(""))) > room:
         what = f"the prompt leaves no room for {written} tokens in the model's context of {runtime.context}"
         raise ConfigError(what, fix="Write fewer tokens.")
+    return room
+
+
+def _fitting(runtime: ModelRuntime, wording: Wording, document: str, room: int) -> list[int]:
+    """A prompt of at most so many tokens, with as much of the document's beginning as fits."""
+    tokenizer = runtime.tokenizer
     ids = tokenizer(document, add_special_tokens=False).input_ids
     while len(prompt := runtime.prompt_ids(wording.prompt(document))) > room:
         ids = ids[: room - len(prompt)]
@@ -138,7 +143,8 @@ def logit_bounds(
     """
     bench, wording = runtime, Wording(runtime.tokenizer)
     texts = [bench.tokenizer(document, add_special_tokens=False).input_ids for document in documents]
-    prompts = [_fitting(bench, wording, written, document) for document in documents]
+    room = _room(bench, wording, written)
+    prompts = [_fitting(bench, wording, document, room) for document in documents]
     items = [
         Tokenised([*prompt, *ids][: bench.context], len(prompt), truncated=False)
         for prompt, ids in zip(prompts, texts, strict=True)

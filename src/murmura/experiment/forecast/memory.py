@@ -23,7 +23,7 @@ _LOST = 1.4  # times what tensors take between them is taken by a CPU's allocato
 _WHOLE = 7
 """Models that lie on a CPU beside one that trains whole, its gradient and its moments: as it was loaded, the server's,
 what a site has trained, all sites' sum in float64 (two), and what a step of AdamW takes in passing (two). With 114 M
-parameters a process took between 9 and 12 in all, by method."""
+parameters a process took between 9 and 12 in all, by method, when that was looked at once."""
 _LOGITS_AT_ONCE = 1024  # positions; see training.head
 _FLOAT64, _BFLOAT16 = 8, 2  # bytes
 
