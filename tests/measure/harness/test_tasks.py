@@ -69,9 +69,10 @@ def test_more_answered_questions_than_a_task_has_are_refused_before_any_is_asked
         load([path], few_shot=3)
 
 
-@pytest.mark.parametrize("read", ["by_map", "whole"])
+@pytest.mark.parametrize("read", ["by_map", "by_own_numbers", "whole"])
 def test_a_task_that_shuffles_has_the_same_questions_wherever_they_are_read(tmp_path, read):
-    """Options, as GPQA does, which a machine caches; or the questions themselves, which none does."""
+    """Options, as GPQA does, which a machine caches, and with examples by numbers of its own; or the questions
+    themselves, which none does."""
     found, states = [], []
     for seed in (1, 2):
         folder = tmp_path / f"machine-{seed}"
@@ -88,11 +89,17 @@ def test_a_task_that_shuffles_has_the_same_questions_wherever_they_are_read(tmp_
         found += [[str(doc) for doc in asked.each["doses"].eval_docs] for _ in range(2)]
         states.append((random.getstate(), np.random.get_state()[1].tolist()))
     assert found[0] == found[1] == found[2] == found[3]
+    assert [str(doc) for doc in asked.each["doses"].fewshot_docs()] == found[-1]
     assert states[0] == states[1] and states[2] == states[3]
 
 
 SHUFFLING = """\
 import random
+
+own = random.Random(42)
+
+def by_own_numbers(docs):
+    return docs.map(lambda doc: {"options": own.sample(doc["options"], 3)})
 
 def by_map(docs):
     return docs.map(lambda doc: {"options": random.sample(doc["options"], 3)})

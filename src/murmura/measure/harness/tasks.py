@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -265,14 +265,23 @@ def _loaded(manager: Any, spec: Any) -> tuple[str, dict[str, Any]]:
         with _seeded():
             tasks = manager.load([spec])["tasks"]
         for task in tasks.values():
-            if process := task.get_config("process_docs"):  # called anew for each look at the questions
-                task.set_config("process_docs", _seeded()(process))
+            _read_once(task)
             len(task.eval_docs)
     except Exception as error:  # of a library, a hub, or a file of somebody's own
         fix = "Its data come from the Hugging Face hub, or from files that its YAML names: see that they are there."
         what = f"the task cannot be loaded ({_first_line(error)})"
         raise DataError(what, where=f"{WHERE}: {name}", fix=fix) from error
     return name, tasks
+
+
+def _read_once(task: Any) -> None:
+    """Have what a task makes of its data made once: the harness does so anew for each look at them, and options that
+    are shuffled between would be judged by another order than they were asked in, or a question not be known among
+    the answered ones before it."""
+    process, shown = task.get_config("process_docs"), task.fewshot_cfg.process_docs
+    if process:
+        task.set_config("process_docs", once := cache(_seeded()(process)))
+        task.fewshot_cfg.process_docs = once if shown is process else shown and cache(_seeded()(shown))
 
 
 @contextmanager
